@@ -16,7 +16,7 @@ from pathlib import Path
 import httpx
 import pytest
 import yaml
-from tests.client.serving import free_port
+from tests.client.live_server import free_port
 
 from handrail.engine.dispatch.local_executor import STOP_SECONDS
 from handrail.server.process import CLOSE_SECONDS_MAX

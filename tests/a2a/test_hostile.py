@@ -8,9 +8,9 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from tests.a2a.speaking import go
-from tests.agents.turns import FIX
-from tests.engine.at_work import ANA, PATIENCE, chain, node, opened, started, until
+from tests.a2a.a2a_server import run_async
+from tests.agents.agent_runs import FIX
+from tests.engine.engines import ANA, PATIENCE, chain, manual_engine, node, start_run, until
 
 from handrail.agents import a2a
 from handrail.agents.a2a import RemoteLimits, a2a_agent
@@ -127,11 +127,11 @@ def told(hostile: Hostile, **limits: Any) -> str:
     """What a person is told of an agent that brings no result."""
 
     async def play() -> str:
-        async with hostile, opened("sqlite://", ManualClock()) as engine:
+        async with hostile, manual_engine("sqlite://", ManualClock()) as engine:
             wanted = RemoteLimits(**{"answer_bytes": 10_000, "text_chars": 1_000, **limits})
             works = a2a_agent(hostile.url, token_from=VARIABLE, limits=wanted)
             engine.add_agent(works, "backend-engineer")
-            run = await started(engine, FIX)
+            run = await start_run(engine, FIX)
             await run.questions(PATIENCE)
             state = await run.state()
             if state.has_ended:
@@ -139,7 +139,7 @@ def told(hostile: Hostile, **limits: Any) -> str:
             (question,) = state.pending_approvals.values()
             return question.text
 
-    said = go(play())
+    said = run_async(play())
     assert TOKEN not in said
     return said
 
@@ -209,14 +209,14 @@ def test_an_answer_to_a_task_that_is_gone_is_sent_with_the_work_anew():
         return result(call, task=stands(f"TASK_STATE_{state}", text))
 
     async def play() -> None:
-        async with Hostile(says) as hostile, opened("sqlite://", ManualClock()) as engine:
+        async with Hostile(says) as hostile, manual_engine("sqlite://", ManualClock()) as engine:
             engine.add_agent(a2a_agent(hostile.url), "backend-engineer")
-            run = await started(engine, chain(node("fix")))
+            run = await start_run(engine, chain(node("fix")))
             (question,) = await run.questions(PATIENCE)
             await run.answer(question.id, "that one", by=ANA)
             assert (await run.result(PATIENCE)).terminal_status == "done_success"
 
-    go(play())
+    run_async(play())
     _, answer, anew = sent
     assert (answer["taskId"], answer["contextId"]) == ("t", "c")
     assert answer["parts"][0]["text"] == "that one"
@@ -290,11 +290,11 @@ def test_an_agent_that_asks_for_ever_has_an_attempt_for_each_and_then_somebody_l
         return result(call, task=stands(ASKS, "And now?"))
 
     async def play() -> list[str]:
-        async with Hostile(says) as hostile, opened("sqlite://", ManualClock()) as engine:
+        async with Hostile(says) as hostile, manual_engine("sqlite://", ManualClock()) as engine:
             engine.add_agent(a2a_agent(hostile.url), "backend-engineer")
-            return await answered(await started(engine, chain(node("fix"))), 50)
+            return await answered(await start_run(engine, chain(node("fix"))), 50)
 
-    *asked, last = go(play())
+    *asked, last = run_async(play())
     assert asked == ["And now?"] * 2
     assert "needs a decision after 3 of 3 attempts" in last
 
@@ -336,12 +336,12 @@ def test_a_card_that_names_another_host_by_the_time_of_the_answer_gets_no_token_
         async with (
             elsewhere,
             Hostile(says, card) as hostile,
-            opened("sqlite://", ManualClock()) as engine,
+            manual_engine("sqlite://", ManualClock()) as engine,
         ):
             engine.add_agent(a2a_agent(hostile.url, token_from=VARIABLE), "backend-engineer")
-            return await answered(await started(engine, chain(node("fix", max_attempts=2))), 2)
+            return await answered(await start_run(engine, chain(node("fix", max_attempts=2))), 2)
 
-    asked, last = go(play())
+    asked, last = run_async(play())
     assert asked == "Which?"
     assert "names another host" in last
     assert elsewhere.asked == []
@@ -361,14 +361,14 @@ def test_runs_whose_tasks_have_the_same_name_end_each_by_itself():
         return result(call, **stands(state))
 
     async def play() -> tuple[Any, str]:
-        async with Hostile(says) as hostile, opened("sqlite://", ManualClock()) as engine:
+        async with Hostile(says) as hostile, manual_engine("sqlite://", ManualClock()) as engine:
             engine.add_agent(a2a_agent(hostile.url), "backend-engineer", capacity=2)
-            one, other = await started(engine, FIX), await started(engine, FIX)
+            one, other = await start_run(engine, FIX), await start_run(engine, FIX)
             await until(lambda: len(sent) == 2)
             await one.close(by=ANA, reason="not needed")
             (question,) = await other.questions(PATIENCE)
             return (await one.state()).terminal_status, question.text
 
-    closed, last = go(play())
+    closed, last = run_async(play())
     assert closed == "closed_by_human"
     assert "the work was cancelled at the agent" in last

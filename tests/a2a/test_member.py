@@ -4,10 +4,10 @@ import asyncio
 from typing import Any
 
 import pytest
-from tests.a2a.official import Agent, Play, brings, reachable, words
-from tests.a2a.speaking import go
-from tests.agents.turns import FIX, PAIR
-from tests.engine.at_work import ANA, PATIENCE, chain, node, opened, started, until
+from tests.a2a.a2a_server import run_async
+from tests.a2a.sdk_agent import Agent, Play, complete_with, serve_agent, words
+from tests.agents.agent_runs import FIX, PAIR
+from tests.engine.engines import ANA, PATIENCE, chain, manual_engine, node, start_run, until
 
 from handrail.agents.a2a import a2a_agent
 from handrail.engine.engine import Engine
@@ -27,14 +27,14 @@ def play(plays: Play, scene: Any, document: dict[str, Any] = FIX) -> Agent:
     """A run of the definition, all of whose agents are that one."""
 
     async def played() -> Agent:
-        async with reachable(plays) as agent, opened("sqlite://", ManualClock()) as engine:
+        async with serve_agent(plays) as agent, manual_engine("sqlite://", ManualClock()) as engine:
             works = a2a_agent(agent.url, token_from=VARIABLE)
             engine.add_agent(works, ROLE, "asker", "closer")
-            run = await started(engine, document, title="500 on /invoices")
+            run = await start_run(engine, document, title="500 on /invoices")
             await scene(run, engine, agent)
             return agent
 
-    return go(played())
+    return run_async(played())
 
 
 @pytest.mark.parametrize("needs", ["requires_input", "requires_auth"])
@@ -43,7 +43,7 @@ def test_what_the_agent_asks_a_person_answers_and_the_same_task_goes_on(needs: s
         if len(agent.heard) == 1:
             await getattr(updater, needs)(words("Net or gross?"))
         else:
-            await brings(updater, f"the total is {said}")
+            await complete_with(updater, f"the total is {said}")
 
     async def scene(run: RunHandle, engine: Engine, agent: Agent) -> None:
         (question,) = await run.questions(PATIENCE)
@@ -66,7 +66,9 @@ def test_what_the_agent_asks_a_person_answers_and_the_same_task_goes_on(needs: s
 def test_in_a_team_its_last_line_hands_over_and_ends_the_run():
     async def plays(agent: Agent, updater: Any, said: str) -> None:
         first = "You are the agent 'asker'" in said
-        await brings(updater, "ok\n" + ("HANDOFF: closer: x" if first else "TERMINATE_WORKFLOW: y"))
+        await complete_with(
+            updater, "ok\n" + ("HANDOFF: closer: x" if first else "TERMINATE_WORKFLOW: y")
+        )
 
     async def scene(run: RunHandle, engine: Engine, agent: Agent) -> None:
         ended = await run.result(PATIENCE)

@@ -6,8 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.a2a.speaking import at_the_door, colleague
-from tests.client.serving import Server
+from tests.a2a.a2a_server import open_worker, start_a2a_server
+from tests.client.live_server import Server
 from tests.patience import PATIENCE
 
 from handrail.client.clients import SyncClient
@@ -16,11 +16,11 @@ PAGE = (Path(__file__).parents[2] / "docs/a2a.md").read_text(encoding="utf-8")
 
 
 def test_the_program_of_the_page_has_a_bead_taken_to_its_end(
-    server: Server, office: SyncClient, tmp_path: Path
+    server: Server, admin_client: SyncClient, tmp_path: Path
 ):
     (program,) = re.findall(r"```python\n# partner.py\n(.*?)```", PAGE, re.DOTALL)
     file, token = tmp_path / "partner.py", server.token("operator", "partner")
-    with at_the_door(server) as address, colleague(server) as worker:
+    with start_a2a_server(server) as address, open_worker(server) as worker:
         file.write_text(program.replace("http://127.0.0.1:8091/helpdesk", f"{address}/one"))
         with subprocess.Popen(
             [sys.executable, str(file)],
@@ -34,5 +34,5 @@ def test_the_program_of_the_page_has_a_bead_taken_to_its_end(
             finally:
                 running.kill()
     assert said.splitlines()[-2:] == ["result: fixed", "TASK_STATE_COMPLETED"]
-    (bead,) = office.beads.list(type="work").items
+    (bead,) = admin_client.beads.list(type="work").items
     assert (bead.title, bead.filed_by) == ("500 on /invoices", "partner")

@@ -25,9 +25,9 @@ from a2a.types import (
     TaskNotFoundError,
     TaskPushNotificationConfig,
 )
-from tests.a2a.calling import ASKS, DONE, WORKING, Caller, calling, does, play
-from tests.a2a.speaking import Colleague
-from tests.client.serving import Server
+from tests.a2a.a2a_server import HandrailWorker
+from tests.a2a.sdk_client import ASKS, DONE, WORKING, Caller, open_caller, report_result, run_scene
+from tests.client.live_server import Server
 
 from handrail.a2a import app
 from handrail.client.clients import SyncClient
@@ -48,15 +48,15 @@ async def history(caller: Caller, task_id: str, **most: Any) -> list[tuple[Any, 
 
 
 def test_a_caller_lists_what_it_began_here_the_last_to_change_first(
-    server: Server, office: SyncClient
+    server: Server, admin_client: SyncClient
 ):
     ola, olga = server.token("operator", "ola"), server.token("operator", "olga")
 
-    async def scene(address: str, worker: Colleague) -> None:
+    async def scene(address: str, worker: HandrailWorker) -> None:
         async with (
-            calling(address, ola, "one") as caller,
-            calling(address, ola, "") as everywhere,
-            calling(address, olga, "one") as other,
+            open_caller(address, ola, "one") as caller,
+            open_caller(address, ola, "") as everywhere,
+            open_caller(address, olga, "one") as other,
         ):
             assert await pages(caller) == ([], "", 0)
             first = await caller.says("first", context_id="talk")
@@ -64,7 +64,7 @@ def test_a_caller_lists_what_it_began_here_the_last_to_change_first(
             third = await caller.says("third")
             hers = await other.says("hers", context_id="talk")
             fix = await everywhere.says("fix", metadata={"definition": "fix"})
-            given = await does(worker, "success", text="fixed")
+            given = await report_result(worker, "success", text="fixed")
             assert given.execution_id == first.id
             newest = [first.id, third.id, second.id]
             assert await lists(caller) == newest
@@ -89,23 +89,23 @@ def test_a_caller_lists_what_it_began_here_the_last_to_change_first(
                 with pytest.raises(InvalidParamsError):
                     await pages(caller, **wrong)
 
-    play(server, scene)
+    run_scene(server, scene)
 
 
 def test_a_task_tells_what_was_said_in_it_as_much_as_is_asked_for(
-    server: Server, office: SyncClient
+    server: Server, admin_client: SyncClient
 ):
     boss = server.token("ceo", "boss")
 
-    async def scene(address: str, worker: Colleague) -> None:
-        async with calling(address, boss) as caller:
+    async def scene(address: str, worker: HandrailWorker) -> None:
+        async with open_caller(address, boss) as caller:
             begun = await caller.says("500 on /invoices\nsince noon")
             assert [get_message_text(one) for one in begun.history] == [
                 "500 on /invoices\nsince noon"
             ]
-            await does(worker, "ask", question="Net or gross?")
+            await report_result(worker, "ask", question="Net or gross?")
             await caller.says("net", task_id=begun.id)
-            await does(worker, "success", text="done")
+            await report_result(worker, "success", text="done")
             ended = await caller.says("approve", task_id=begun.id, at_once=False)
             said = await history(caller, begun.id)
             user, agent = Role.ROLE_USER, Role.ROLE_AGENT
@@ -119,42 +119,42 @@ def test_a_task_tells_what_was_said_in_it_as_much_as_is_asked_for(
             with pytest.raises(InvalidParamsError, match="historyLength"):
                 await history(caller, begun.id, history_length=-1)
 
-    play(server, scene)
+    run_scene(server, scene)
 
 
 def test_whoever_lost_a_stream_subscribes_again_and_hears_also_what_others_answer(
-    server: Server, office: SyncClient
+    server: Server, admin_client: SyncClient
 ):
     token = server.token("operator", "ola")
 
-    async def scene(address: str, worker: Colleague) -> None:
-        async with calling(address, token, streaming=True) as caller:
+    async def scene(address: str, worker: HandrailWorker) -> None:
+        async with open_caller(address, token, streaming=True) as caller:
             async with aclosing(cast("Any", caller.tells("a bug"))) as lost:
                 begun = (await anext(lost)).task
-            await does(worker, "success", text="fixed")  # nobody listens
+            await report_result(worker, "success", text="fixed")  # nobody listens
             watched = caller.client.subscribe(SubscribeToTaskRequest(id=begun.id))
             now = (await anext(watched)).task
             assert (now.id, now.status.state) == (begun.id, ASKS), "as it stands by now"
-            (question,) = office.approvals.list(status="open").items
-            await asyncio.to_thread(office.approvals.answer, question.id, "approve")
+            (question,) = admin_client.approvals.list(status="open").items
+            await asyncio.to_thread(admin_client.approvals.answer, question.id, "approve")
             *_, last = [one async for one in watched]
             assert last.status_update.status.state == DONE
             with pytest.raises(TaskNotFoundError):
                 await anext(caller.client.subscribe(SubscribeToTaskRequest(id="nonesuch")))
 
-    play(server, scene)
+    run_scene(server, scene)
 
 
 def test_nobody_takes_all_the_streams(
-    server: Server, office: SyncClient, monkeypatch: pytest.MonkeyPatch
+    server: Server, admin_client: SyncClient, monkeypatch: pytest.MonkeyPatch
 ):
     ola, olga = server.token("operator", "ola"), server.token("operator", "olga")
     monkeypatch.setattr(app, "STREAMS_PER_CREDENTIAL_MAX", 1)
 
-    async def scene(address: str, worker: Colleague) -> None:
+    async def scene(address: str, worker: HandrailWorker) -> None:
         async with (
-            calling(address, ola, "one", streaming=True) as caller,
-            calling(address, olga, "one", streaming=True) as other,
+            open_caller(address, ola, "one", streaming=True) as caller,
+            open_caller(address, olga, "one", streaming=True) as other,
             aclosing(cast("Any", caller.tells("a bug"))) as first,
         ):
             of = SubscribeToTaskRequest(id=(await anext(first)).task.id)
@@ -163,21 +163,21 @@ def test_nobody_takes_all_the_streams(
             async with aclosing(cast("Any", other.client.subscribe(of))) as hers:
                 assert (await anext(hers)).task.id == of.id
 
-    play(server, scene)
+    run_scene(server, scene)
 
 
 def test_a_context_holds_tasks_together_and_an_answer_from_another_is_refused(
-    server: Server, office: SyncClient
+    server: Server, admin_client: SyncClient
 ):
     token = server.token("operator", "ola")
 
-    async def scene(address: str, worker: Colleague) -> None:
-        async with calling(address, token, "one") as caller:
+    async def scene(address: str, worker: HandrailWorker) -> None:
+        async with open_caller(address, token, "one") as caller:
             first = await caller.says("a bug")
             assert first.context_id, "one is made where none is given"
             more = await caller.says("and another", context_id=first.context_id)
             assert (more.context_id, more.id != first.id) == (first.context_id, True)
-            await does(worker, "ask", question="Which?")
+            await report_result(worker, "ask", question="Which?")
             with pytest.raises(InvalidParamsError, match="not of the context"):
                 await caller.says("that one", task_id=first.id, context_id="elsewhere")
             answer: dict[str, Any] = {"task_id": first.id, "context_id": first.context_id}
@@ -186,16 +186,16 @@ def test_a_context_holds_tasks_together_and_an_answer_from_another_is_refused(
                 await anext(facts)
             assert (await caller.says("that one", **answer)).status.state == WORKING
 
-    play(server, scene)
+    run_scene(server, scene)
 
 
 def test_files_and_facts_reach_the_first_agent_and_what_lies_elsewhere_is_not_fetched(
-    server: Server, office: SyncClient
+    server: Server, admin_client: SyncClient
 ):
     token = server.token("operator", "ola")
 
-    async def scene(address: str, worker: Colleague) -> None:
-        async with calling(address, token, "one") as caller:
+    async def scene(address: str, worker: HandrailWorker) -> None:
+        async with open_caller(address, token, "one") as caller:
             trace = Part(
                 raw=b"KeyError", filename="../logs/tr\u00e4ce.txt", media_type="text/plain"
             )
@@ -204,11 +204,11 @@ def test_files_and_facts_reach_the_first_agent_and_what_lies_elsewhere_is_not_fe
             again = caller.tells("look", trace, new_data_part({"severity": 2}), message_id="m-1")
             assert (await anext(again)).task.id == begun.id, "it is the same message"
             assert await lists(caller) == [begun.id]
-            given = await does(worker, "success", text="fixed")
+            given = await report_result(worker, "success", text="fixed")
             assert given.bead.context["severity"] == 2
             (file,) = given.bead.files
             assert (file.name, file.content_type) == ("tr-ce.txt", "text/plain")
-            assert office.beads.get_file(given.bead.id, file.name) == b"KeyError"
+            assert admin_client.beads.get_file(given.bead.id, file.name) == b"KeyError"
             only = (await anext(caller.tells("", new_data_part({"place": "x"})))).task
             assert [get_message_text(one) for one in only.history] == ['{"place":"x"}']
             there = caller.tells("look", Part(url="http://127.0.0.1/x", media_type="text/plain"))
@@ -219,21 +219,21 @@ def test_files_and_facts_reach_the_first_agent_and_what_lies_elsewhere_is_not_fe
             twice = caller.tells("look", Part(raw=b"x"), *[Part(raw=b"y", filename="a")] * 2)
             with pytest.raises(InvalidParamsError, match="a name of its own"):
                 await anext(twice)
-        async with calling(address, token, "") as caller:
+        async with open_caller(address, token, "") as caller:
             for named, why in (("nonesuch", "nothing was filed"), ("..", "does not say which")):
                 with pytest.raises(InvalidParamsError, match=why):
                     await anext(caller.tells("look", trace, metadata={"definition": named}))
 
-    play(server, scene)
-    assert len(office.beads.list(type="work").items) == 2
+    run_scene(server, scene)
+    assert len(admin_client.beads.list(type="work").items) == 2
 
 
-def test_nothing_is_pushed_and_the_card_says_so(server: Server, office: SyncClient):
+def test_nothing_is_pushed_and_the_card_says_so(server: Server, admin_client: SyncClient):
     token = server.token("operator", "ola")
     wanted = TaskPushNotificationConfig(task_id="x", id="y", url="http://127.0.0.1:1/hook")
 
-    async def scene(address: str, worker: Colleague) -> None:
-        async with calling(address, token, "one") as caller:
+    async def scene(address: str, worker: HandrailWorker) -> None:
+        async with open_caller(address, token, "one") as caller:
             ask = caller.client
             of = {"task_id": "x", "id": "y"}
             calls = (
@@ -254,5 +254,5 @@ def test_nothing_is_pushed_and_the_card_says_so(server: Server, office: SyncClie
             with pytest.raises(PushNotificationNotSupportedError):
                 await anext(ask.send_message(message))
 
-    play(server, scene)
-    assert not office.beads.list(type="work").items
+    run_scene(server, scene)
+    assert not admin_client.beads.list(type="work").items

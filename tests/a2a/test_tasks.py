@@ -1,9 +1,9 @@
 """A run as a task, without anybody's SDK."""
 
 import pytest
-from tests.a2a.speaking import ROLE, colleague, go
-from tests.client.serving import Server
-from tests.kernel.driving import team
+from tests.a2a.a2a_server import ROLE, open_worker, run_async
+from tests.client.live_server import Server
+from tests.kernel.driven_run import team
 
 import handrail
 from handrail.a2a.tasks import build_artifacts
@@ -21,11 +21,11 @@ DESK = team({"a": ["a"]}, terminator="a", name="desk", agents={"a": {"role": ROL
     ],
 )
 def test_a_partner_sees_what_a_team_said_without_its_stop_word(
-    said: str, seen: str, server: Server, office: SyncClient
+    said: str, seen: str, server: Server, admin_client: SyncClient
 ):
-    office.definitions.create(DESK)
-    run_id = office.beads.create("no VPN", workflow_id="desk").execution_id or ""
-    with colleague(server) as worker:
+    admin_client.definitions.create(DESK)
+    run_id = admin_client.beads.create("no VPN", workflow_id="desk").execution_id or ""
+    with open_worker(server) as worker:
         worker.does("terminate", reason="done", text=said)
 
     async def shown() -> list[str | None]:
@@ -33,4 +33,4 @@ def test_a_partner_sees_what_a_team_said_without_its_stop_word(
             found = await build_artifacts(client, await client.runs.get(run_id))
         return [part.text for one in found for part in one.parts]
 
-    assert go(shown()) == [seen]
+    assert run_async(shown()) == [seen]

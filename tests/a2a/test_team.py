@@ -13,39 +13,49 @@ from a2a.types import (
     TaskNotFoundError,
     UnsupportedOperationError,
 )
-from tests.a2a.calling import ASKS, CANCELED, DONE, FAILED, WORKING, calling, does, play, said
-from tests.a2a.speaking import Colleague
-from tests.client.serving import Server
+from tests.a2a.a2a_server import HandrailWorker
+from tests.a2a.sdk_client import (
+    ASKS,
+    CANCELED,
+    DONE,
+    FAILED,
+    WORKING,
+    open_caller,
+    report_result,
+    run_scene,
+    status_text,
+)
+from tests.client.live_server import Server
 from tests.patience import PATIENCE
 
 from handrail.client.clients import SyncClient
 
 
 def test_a_message_files_a_bead_and_questions_are_answered_by_who_may(
-    server: Server, office: SyncClient
+    server: Server, admin_client: SyncClient
 ):
     boss, ola = server.token("ceo", "boss"), server.token("operator", "ola")
 
-    async def scene(address: str, worker: Colleague) -> None:
-        async with calling(address, boss) as ceo, calling(address, ola) as operator:
+    async def scene(address: str, worker: HandrailWorker) -> None:
+        async with open_caller(address, boss) as ceo, open_caller(address, ola) as operator:
             begun = await operator.says("500 on /invoices\nsince noon", context_id="talk-1")
             assert (begun.status.state, begun.context_id) == (WORKING, "talk-1")
-            given = await does(worker, "ask", question="Net or gross?")
+            given = await report_result(worker, "ask", question="Net or gross?")
             assert given.bead.title == "500 on /invoices"
             asked = await operator.task(begun.id)
             assert (asked.status.state, asked.context_id) == (ASKS, "talk-1")
-            assert said(asked).startswith("Net or gross?")
+            assert status_text(asked).startswith("Net or gross?")
             net: dict[str, Any] = {"task_id": begun.id, "message_id": "answer-1"}
             for _ in range(2):  # the second time it did not hear that the first was taken
                 assert (await operator.says("net", **net)).status.state == WORKING
             with pytest.raises(UnsupportedOperationError):
                 await operator.says("net", task_id=begun.id)  # another message
-            given = await does(worker, "success", text="the total is net")
+            given = await report_result(worker, "success", text="the total is net")
             assert given.answer == "net"
             asked = await operator.task(begun.id)
             assert asked.status.state == ASKS
-            assert "May be answered by: ceo" in said(asked)
-            assert "the total is net" in said(asked)
+            assert "May be answered by: ceo" in status_text(asked)
+            assert "the total is net" in status_text(asked)
             with pytest.raises(InvalidParamsError, match="was used for another message"):
                 await operator.says("net", **net)  # it came late, and means the first question
             with pytest.raises(UnsupportedOperationError, match="ceo"):
@@ -60,25 +70,27 @@ def test_a_message_files_a_bead_and_questions_are_answered_by_who_may(
             with pytest.raises(TaskNotCancelableError):
                 await ceo.cancels(begun.id)
 
-    play(server, scene)
-    (bead,) = office.beads.list(type="work").items
+    run_scene(server, scene)
+    (bead,) = admin_client.beads.list(type="work").items
     assert (bead.filed_by, bead.description) == ("ola", "500 on /invoices\nsince noon")
-    answers = [event["actor"] for event in office.audit.list().items if event["type"] == "answered"]
+    answers = [
+        event["actor"] for event in admin_client.audit.list().items if event["type"] == "answered"
+    ]
     assert sorted(answers) == ["boss", "ola"]
 
 
 def test_a_stream_tells_every_change_until_nothing_more_happens_by_itself(
-    server: Server, office: SyncClient
+    server: Server, admin_client: SyncClient
 ):
     token = server.token("operator", "ola")
 
-    async def scene(address: str, worker: Colleague) -> None:
-        async with calling(address, token, "one", streaming=True) as caller:
+    async def scene(address: str, worker: HandrailWorker) -> None:
+        async with open_caller(address, token, "one", streaming=True) as caller:
             facts = new_data_part({"severity": 2})
             first = caller.tells("a bug", facts)
             begun = (await anext(first)).task
             assert begun.status.state == WORKING
-            given = await does(worker, "ask", question="Which?")
+            given = await report_result(worker, "ask", question="Which?")
             assert given.bead.context["severity"] == 2
             told = [one async for one in first]
             assert [one.status_update.status.state for one in told] == [ASKS]
@@ -86,17 +98,17 @@ def test_a_stream_tells_every_change_until_nothing_more_happens_by_itself(
             assert (await anext(second)).task.status.state == WORKING
             watched = caller.client.subscribe(SubscribeToTaskRequest(id=begun.id))
             assert (await anext(watched)).task.id == begun.id
-            await does(worker, "success", text="fixed")
+            await report_result(worker, "success", text="fixed")
             for stream in (second, watched):
                 artifact, end = [one async for one in stream]
                 assert get_artifact_text(artifact.artifact_update.artifact) == "fixed"
                 assert end.status_update.status.state == DONE
 
-    play(server, scene)
+    run_scene(server, scene)
 
 
 def test_a_run_that_is_stuck_is_a_failed_task_and_one_that_is_cancelled_is_closed(
-    server: Server, office: SyncClient
+    server: Server, admin_client: SyncClient
 ):
     ola, olga = server.token("operator", "ola"), server.token("operator", "olga")
     agents = [
@@ -104,33 +116,36 @@ def test_a_run_that_is_stuck_is_a_failed_task_and_one_that_is_cancelled_is_close
         for one, other in (("ada", "bob"), ("bob", "ada"))
     ]
     pair = {"name": "pair", "kind": "team", "start": "ada", "terminator": "bob", "agents": agents}
-    office.definitions.create({**pair, "stop_rules": {"max_handoffs": 1}})
+    admin_client.definitions.create({**pair, "stop_rules": {"max_handoffs": 1}})
 
-    async def scene(address: str, worker: Colleague) -> None:
-        async with calling(address, ola, "pair") as caller, calling(address, olga) as other:
+    async def scene(address: str, worker: HandrailWorker) -> None:
+        async with open_caller(address, ola, "pair") as caller, open_caller(address, olga) as other:
             stuck = await caller.says("a riddle")
-            await does(worker, "handoff", to="bob", reason="look")
-            await does(worker, "handoff", to="ada", reason="no, you")
+            await report_result(worker, "handoff", to="bob", reason="look")
+            await report_result(worker, "handoff", to="ada", reason="no, you")
             failed = await caller.task(stuck.id)
             assert failed.status.state == FAILED
-            assert "1 handoffs were made" in said(failed)
+            assert "1 handoffs were made" in status_text(failed)
             begun = await caller.says("another")
             with pytest.raises(UnsupportedOperationError, match="olga"):
                 await other.cancels(begun.id)
             assert (await caller.cancels(begun.id)).status.state == CANCELED
 
-    play(server, scene)
-    ended = [run.terminal_status for run in office.runs.list(status="ended").items]
+    run_scene(server, scene)
+    ended = [run.terminal_status for run in admin_client.runs.list(status="ended").items]
     assert sorted(str(one) for one in ended) == ["aborted_stuck", "closed_by_human"]
 
 
 def test_the_same_message_again_is_the_same_task_and_what_does_not_fit_is_refused(
-    server: Server, office: SyncClient
+    server: Server, admin_client: SyncClient
 ):
     token, other = server.token("operator", "ola"), server.token("operator", "olga")
 
-    async def scene(address: str, worker: Colleague) -> None:
-        async with calling(address, token, "one") as caller, calling(address, other, "one") as olga:
+    async def scene(address: str, worker: HandrailWorker) -> None:
+        async with (
+            open_caller(address, token, "one") as caller,
+            open_caller(address, other, "one") as olga,
+        ):
             first = await caller.says("a bug", message_id="m-1")
             assert (await caller.says("a bug", message_id="m-1")).id == first.id
             assert (await olga.says("a bug", message_id="m-1")).id != first.id, "it is hers"
@@ -144,25 +159,25 @@ def test_the_same_message_again_is_the_same_task_and_what_does_not_fit_is_refuse
                 await caller.says("a bug", message_id="")
             with pytest.raises(InvalidParamsError, match="was used for another message"):
                 await caller.says("another bug", message_id="m-1")
-        async with calling(address, token, "") as caller:
+        async with open_caller(address, token, "") as caller:
             with pytest.raises(InvalidParamsError, match="does not say which"):
                 await caller.says("a bug")
             assert (await caller.says("a bug", metadata={"definition": "one"})).id
             with pytest.raises(InvalidParamsError, match="nonesuch"):
                 await caller.says("a bug", metadata={"definition": "nonesuch"})
 
-    play(server, scene)
-    filed = [bead.filed_by for bead in office.beads.list(type="work").items]
+    run_scene(server, scene)
+    filed = [bead.filed_by for bead in admin_client.beads.list(type="work").items]
     assert sorted(filed) == ["ola", "ola", "olga"]
 
 
 def test_a_card_says_what_its_token_may_ask_for_and_without_one_only_how_to_come_in(
-    server: Server, office: SyncClient
+    server: Server, admin_client: SyncClient
 ):
     ola, viewer = server.token("operator", "ola"), server.token("viewer", "vic")
 
-    async def scene(address: str, worker: Colleague) -> None:
-        async with calling(address, ola, "") as caller:
+    async def scene(address: str, worker: HandrailWorker) -> None:
+        async with open_caller(address, ola, "") as caller:
             every = await caller.client.get_extended_agent_card(GetExtendedAgentCardRequest())
             assert {skill.id for skill in every.skills} == {"fix", "one"}
         async with httpx.AsyncClient(trust_env=False, timeout=PATIENCE) as http:
@@ -195,4 +210,4 @@ def test_a_card_says_what_its_token_may_ask_for_and_without_one_only_how_to_come
             told = (await http.post(f"{address}/one", json=call, headers=old)).json()
             assert told["error"]["code"] == -32009
 
-    play(server, scene)
+    run_scene(server, scene)

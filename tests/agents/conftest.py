@@ -1,7 +1,7 @@
 """What tests of agents share: the variables of a provider, and a clock."""
 
 import pytest
-from tests.agents.team import KEY
+from tests.agents.helpdesk_replies import KEY
 
 from handrail.testing.clock import ManualClock
 

@@ -10,11 +10,21 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.agents import stub as stubs
-from tests.agents.stub import (
+from tests.agents import model_stub as stubs
+from tests.agents.helpdesk_replies import (
+    HELPDESK,
+    KEY,
+    MODEL,
+    Says,
+    agent_name,
+    by_tool,
+    in_text,
+    never_ending,
+)
+from tests.agents.model_stub import (
     TOKENS,
-    Asked,
-    Reply,
+    ModelReply,
+    ModelRequest,
     Stub,
     call,
     call_with,
@@ -23,17 +33,17 @@ from tests.agents.stub import (
     say,
     stream,
 )
-from tests.agents.team import (
-    HELPDESK,
-    KEY,
-    MODEL,
-    Says,
-    by_tool,
-    for_ever,
-    in_text,
-    me,
+from tests.engine.engines import (
+    ANA,
+    chain,
+    events_of,
+    manual_engine,
+    node,
+    run_async,
+    start_run,
+    until,
+    wait_until_idle,
 )
-from tests.engine.at_work import ANA, chain, go, node, of, opened, quiet, started, until
 
 from handrail.agents.model import BadModelError, ModelLimits, model_agent
 from handrail.engine.engine import Engine
@@ -52,7 +62,7 @@ async def team(
     says: Says, monkeypatch: pytest.MonkeyPatch, clock: ManualClock, **more: Any
 ) -> AsyncIterator[tuple[Engine, Stub]]:
     """An engine with a helpdesk whose every agent is the stub's model."""
-    async with Stub(says) as stub, opened("sqlite://", clock) as engine:
+    async with Stub(says) as stub, manual_engine("sqlite://", clock) as engine:
         monkeypatch.setenv("OPENAI_BASE_URL", stub.url)
         agent = model_agent(MODEL, **{"limits": QUICK, **more})
         await engine.add_agent(agent, *HELPDESK, name="model")
@@ -72,11 +82,11 @@ def plays(
         async with team(says, monkeypatch, clock, **more) as (engine, stub):
             document = load_builtin("helpdesk")
             document["stop_rules"] |= rules or {}
-            run = await started(engine, document, title="VPN drops every hour")
+            run = await start_run(engine, document, title="VPN drops every hour")
             ended = await run.result(60)
             return ended, tuple(await engine.runs.history(run.id)), stub
 
-    return go(play())
+    return run_async(play())
 
 
 def ways(events: tuple[Any, ...]) -> list[str]:
@@ -110,7 +120,7 @@ def test_what_a_model_may_say_is_what_its_turn_allows(
     monkeypatch: pytest.MonkeyPatch, clock: ManualClock
 ):
     _, _, stub = plays(by_tool, monkeypatch, clock)
-    shapes = {me(asked): asked.tools["answer"]["properties"] for asked in stub.asked}
+    shapes = {agent_name(asked): asked.tools["answer"]["properties"] for asked in stub.asked}
     assert shapes["memory"]["to"]["enum"] == ["orchestrator"]
     assert shapes["memory"]["outcome"]["enum"] == ["handoff", "failure", "ask"]
     assert "status" not in shapes["memory"]
@@ -123,7 +133,7 @@ def test_what_a_model_may_say_is_what_its_turn_allows(
 def test_models_that_go_round_in_circles_are_stopped(
     monkeypatch: pytest.MonkeyPatch, clock: ManualClock
 ):
-    run, _, stub = plays(for_ever, monkeypatch, clock)
+    run, _, stub = plays(never_ending, monkeypatch, clock)
     assert run.terminal_status == "aborted_stuck"
     assert run.stop is not None
     assert run.stop.rule == "repeated_pattern"
@@ -142,7 +152,7 @@ def test_a_budget_of_tokens_ends_a_run(monkeypatch: pytest.MonkeyPatch, clock: M
 def test_a_turn_stops_asking_when_the_budget_of_its_run_is_spent(
     monkeypatch: pytest.MonkeyPatch, clock: ManualClock
 ):
-    def looks_for_ever(asked: Asked) -> Reply:
+    def looks_for_ever(asked: ModelRequest) -> ModelReply:
         return call("look")
 
     def look() -> str:
@@ -160,7 +170,7 @@ def test_a_turn_stops_asking_when_the_budget_of_its_run_is_spent(
 def test_the_cost_is_counted_where_the_price_is_known(
     monkeypatch: pytest.MonkeyPatch, clock: ManualClock
 ):
-    def dear(asked: Asked) -> Reply:
+    def dear(asked: ModelRequest) -> ModelReply:
         return say("HANDOFF: memory: x", model="gpt-4o-mini")
 
     run, _, _ = plays(dear, monkeypatch, clock, {"max_cost": 1e-9})
@@ -173,7 +183,7 @@ def test_the_cost_is_counted_where_the_price_is_known(
 
 RETRY = {"retry_after_ms": "1"}
 NEVER = asyncio.Event
-FAILURES: list[tuple[str, Callable[[], Reply], str, int]] = [
+FAILURES: list[tuple[str, Callable[[], ModelReply], str, int]] = [
     ("fails", lambda: fail(500, f"key {KEY} broke", **RETRY), "failed on its provider's side", 0),
     ("is away", lambda: fail(503, **RETRY), "is not available", 0),
     ("is rate limited", lambda: fail(429, "slow down", **RETRY), "is rate limited", 0),
@@ -181,8 +191,8 @@ FAILURES: list[tuple[str, Callable[[], Reply], str, int]] = [
     ("was given a wrong key", lambda: fail(401, f"no such key: {KEY}"), "its credentials", 0),
     ("is not there", lambda: fail(404, "no model"), "is unknown to its provider", 0),
     ("rejects", lambda: fail(400, "tools are not supported"), "rejected the request", 0),
-    ("answers in HTML", lambda: Reply(b"<html>"), "no answer that can be read", 0),
-    ("answers half", lambda: Reply(b'{"choices": [{'), "no answer that can be read", 0),
+    ("answers in HTML", lambda: ModelReply(b"<html>"), "no answer that can be read", 0),
+    ("answers half", lambda: ModelReply(b'{"choices": [{'), "no answer that can be read", 0),
     ("streams unasked", lambda: stream("HANDOFF: memory: x"), "no answer that can be used", 0),
     ("has no choice", lambda: completion({}, choices=[]), "failed", 0),
     ("refuses", lambda: stubs.refuse("I will not"), "refused to answer (", TOKENS),
@@ -201,7 +211,7 @@ FAILURES: list[tuple[str, Callable[[], Reply], str, int]] = [
     ids=[case[0] for case in FAILURES],
 )
 def test_a_model_that_fails_costs_attempts_and_says_what_to_do(
-    reply: Callable[[], Reply],
+    reply: Callable[[], ModelReply],
     told: str,
     tokens: int,
     monkeypatch: pytest.MonkeyPatch,
@@ -225,7 +235,7 @@ def test_a_rate_limit_that_passes_is_waited_for(
 ):
     refused = iter([True])
 
-    def busy(asked: Asked) -> Reply:
+    def busy(asked: ModelRequest) -> ModelReply:
         return fail(429, retry_after_ms="1") if next(refused, False) else by_tool(asked)
 
     run, events, _ = plays(busy, monkeypatch, clock)
@@ -238,7 +248,7 @@ def test_an_answer_that_cannot_be_read_is_asked_for_again_in_the_turn(
 ):
     broken = iter([True])
 
-    def slips(asked: Asked) -> Reply:
+    def slips(asked: ModelRequest) -> ModelReply:
         if next(broken, False):
             return call("answer", outcome="perhaps", text="x")
         return by_tool(asked)
@@ -269,11 +279,11 @@ def test_what_a_model_may_not_do_is_refused_and_told_to_it(
 
 @pytest.mark.parametrize(
     "reply",
-    [lambda: Reply(b"", after=asyncio.Event()), lambda: Reply(b"{", drips=True)],
+    [lambda: ModelReply(b"", after=asyncio.Event()), lambda: ModelReply(b"{", drips=True)],
     ids=["says nothing", "drips"],
 )
 def test_a_model_that_does_not_end_is_given_up(
-    reply: Callable[[], Reply], monkeypatch: pytest.MonkeyPatch, clock: ManualClock
+    reply: Callable[[], ModelReply], monkeypatch: pytest.MonkeyPatch, clock: ManualClock
 ):
     limits = ModelLimits(seconds=0.2, retries=0)
     run, _, _ = plays(lambda asked: reply(), monkeypatch, clock, limits=limits)
@@ -288,18 +298,18 @@ def test_a_run_that_is_closed_hangs_up_on_the_model(
 ):
     async def play():
         never = asyncio.Event()
-        async with team(lambda asked: Reply(b"", after=never), monkeypatch, clock) as (
+        async with team(lambda asked: ModelReply(b"", after=never), monkeypatch, clock) as (
             engine,
             stub,
         ):
-            run: RunHandle = await started(engine, load_builtin("helpdesk"), title="x")
+            run: RunHandle = await start_run(engine, load_builtin("helpdesk"), title="x")
             await until(lambda: bool(stub.asked))
             await run.close(by=ANA, reason="no longer needed")
             await until(lambda: stub.left == 1)
-            await quiet(engine)
+            await wait_until_idle(engine)
             assert (await run.result(60)).terminal_status == "closed_by_human"
 
-    go(play())
+    run_async(play())
 
 
 @pytest.mark.requirement("H1.5")
@@ -311,7 +321,7 @@ def test_many_tickets_at_once_go_each_its_own_way(
     async def play():
         slow = asyncio.Event()
 
-        def says(asked: Asked) -> Reply:
+        def says(asked: ModelRequest) -> ModelReply:
             reply = by_tool(asked)
             return reply._replace(after=slow) if "ticket 0" in asked.prompt else reply
 
@@ -326,13 +336,13 @@ def test_many_tickets_at_once_go_each_its_own_way(
             titles = [re.findall(r"ticket (\d)", asked.prompt) for asked in stub.asked]
             assert all(len(set(found)) == 1 for found in titles), "none hears of another"
 
-    go(play())
+    run_async(play())
 
 
 def test_a_server_that_does_not_say_what_it_used_is_no_trouble(
     monkeypatch: pytest.MonkeyPatch, clock: ManualClock
 ):
-    def silent(asked: Asked) -> Reply:
+    def silent(asked: ModelRequest) -> ModelReply:
         return in_text(asked)._replace(body=in_text(asked).body.replace(b'"usage"', b'"unused"'))
 
     run, _, _ = plays(silent, monkeypatch, clock)
@@ -371,8 +381,8 @@ def test_a_model_uses_the_tools_of_its_turn_and_is_told_what_goes_wrong_in_them(
 
         return [look_up, breaks]
 
-    def looks_first(asked: Asked) -> Reply:
-        if me(asked) != "memory" or len(asked.results) == 2:
+    def looks_first(asked: ModelRequest) -> ModelReply:
+        if agent_name(asked) != "memory" or len(asked.results) == 2:
             return by_tool(asked)
         return call("breaks") if asked.results else call("look_up", words="VPN")
 
@@ -412,22 +422,22 @@ def test_a_model_works_a_node_of_a_workflow(
 ):
     answer = {"outcome": "success", "text": "fixed", "data": {"severity": 1}}
 
-    def fixes(asked: Asked) -> Reply:
-        assert me(asked) == "fix"
+    def fixes(asked: ModelRequest) -> ModelReply:
+        assert agent_name(asked) == "fix"
         return say(msgspec.json.encode(answer).decode()) if text_only else call("answer", **answer)
 
     async def play():
-        async with Stub(fixes) as stub, opened("sqlite://", clock) as engine:
+        async with Stub(fixes) as stub, manual_engine("sqlite://", clock) as engine:
             monkeypatch.setenv("OPENAI_BASE_URL", stub.url)
             agent = model_agent(MODEL, text_only=text_only)
             engine.add_agent(agent, "backend-engineer")
-            run = await started(engine, chain(node("fix")), title="500 on /invoices")
+            run = await start_run(engine, chain(node("fix")), title="500 on /invoices")
             ended = await run.result(60)
             assert (ended.terminal_status, ended.context["severity"]) == ("done_success", 1)
-            (done,) = await of(engine, run.id, Reported)
+            (done,) = await events_of(engine, run.id, Reported)
             assert done.result.usage.tokens == TOKENS
 
-    go(play())
+    run_async(play())
 
 
 def test_a_model_that_is_away_is_no_failure_of_the_work(
@@ -437,17 +447,20 @@ def test_a_model_that_is_away_is_no_failure_of_the_work(
 
     async def play():
         replies = iter([stubs.refuse("no"), call("answer", outcome="success", text="fixed")])
-        async with Stub(lambda asked: next(replies)) as stub, opened("sqlite://", clock) as engine:
+        async with (
+            Stub(lambda asked: next(replies)) as stub,
+            manual_engine("sqlite://", clock) as engine,
+        ):
             monkeypatch.setenv("OPENAI_BASE_URL", stub.url)
             engine.add_agent(model_agent(MODEL), "backend-engineer")
-            run = await started(engine, chain(node("fix")), title="500")
+            run = await start_run(engine, chain(node("fix")), title="500")
             ended = await run.result(60)
             assert ended.terminal_status == "done_success"
             assert ended.ledger.tokens == 2 * TOKENS
-            (fault,) = await of(engine, run.id, Faulted)
+            (fault,) = await events_of(engine, run.id, Faulted)
             assert "refused to answer" in fault.message
 
-    go(play())
+    run_async(play())
 
 
 # Models that cannot be used
@@ -484,7 +497,7 @@ def test_the_built_in_helpdesk_works_by_the_model_that_is_named(
     monkeypatch: pytest.MonkeyPatch, clock: ManualClock
 ):
     async def play():
-        async with Stub(by_tool) as stub, opened("sqlite://", clock) as engine:
+        async with Stub(by_tool) as stub, manual_engine("sqlite://", clock) as engine:
             monkeypatch.setenv("OPENAI_BASE_URL", stub.url)
             await install_teams(engine, ("helpdesk",), model=MODEL)
             run = await engine.start("helpdesk", title="VPN drops every hour")
@@ -492,4 +505,4 @@ def test_the_built_in_helpdesk_works_by_the_model_that_is_named(
             assert ended.terminal_status == "done_success"
             assert ended.ledger.tokens == len(stub.asked) * TOKENS > 0
 
-    go(play())
+    run_async(play())

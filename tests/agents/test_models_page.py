@@ -9,11 +9,11 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.agents.stub import Asked, Reply, Stub, call, say
-from tests.agents.team import KEY, me
-from tests.agents.turns import FIX
-from tests.client.serving import Server
-from tests.engine.at_work import chain, go, node, opened, started
+from tests.agents.agent_runs import FIX
+from tests.agents.helpdesk_replies import KEY, agent_name
+from tests.agents.model_stub import ModelReply, ModelRequest, Stub, call, say
+from tests.client.live_server import Server
+from tests.engine.engines import chain, manual_engine, node, run_async, start_run
 
 import handrail
 from handrail.agents.commands import INHERITED_VARIABLES
@@ -38,8 +38,8 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def story(asked: Asked) -> Reply:
-    if me(asked) == "writer":
+def story(asked: ModelRequest) -> ModelReply:
+    if agent_name(asked) == "writer":
         return say("Once upon a time.\nHANDOFF: editor: the story is written")
     return call("answer", outcome="terminate", reason="it is good", text="Good.")
 
@@ -80,11 +80,11 @@ async def at_a_worker(
         env |= {"HANDRAIL_SERVER": server.url, "HANDRAIL_TOKEN": token}
         working = await run(folder, "handrail", "worker", f"{name}:worker", **env)
         try:
-            async with handrail.Client(server.url, person) as office:
-                await office.definitions.create(definition)
-                bead = await office.beads.create(title, workflow_id=definition["name"])
+            async with handrail.Client(server.url, person) as admin_client:
+                await admin_client.definitions.create(definition)
+                bead = await admin_client.beads.create(title, workflow_id=definition["name"])
                 assert bead.execution_id is not None
-                return await office.result(bead.execution_id, timeout=PATIENCE)
+                return await admin_client.result(bead.execution_id, timeout=PATIENCE)
         finally:
             working.terminate()
             await working.communicate()
@@ -116,9 +116,9 @@ def test_the_program_of_the_page_works(folder: Path):
 
 def test_the_service_of_the_page_works(folder: Path):
     async def play() -> None:
-        def triage(asked: Asked) -> Reply:
+        def triage(asked: ModelRequest) -> ModelReply:
             found = {"severity": len(asked.body["bead"]["title"])}
-            return Reply(msgspec.json.encode({"outcome": "success", "data": found}))
+            return ModelReply(msgspec.json.encode({"outcome": "success", "data": found}))
 
         async with Stub(triage) as stub:
             file = folder / "with_a_service.py"
@@ -131,23 +131,26 @@ def test_the_service_of_the_page_works(folder: Path):
 
 
 def test_the_tools_of_the_page_are_used(monkeypatch: pytest.MonkeyPatch):
-    def asks_the_price(asked: Asked) -> Reply:
+    def asks_the_price(asked: ModelRequest) -> ModelReply:
         if not asked.results:
             assert "Name prices." in asked.system
             return call("price_of", part="lens")
         return call("answer", outcome="success", text=asked.results[0])
 
     async def play() -> None:
-        async with Stub(asks_the_price) as stub, opened("sqlite://", ManualClock()) as engine:
+        async with (
+            Stub(asks_the_price) as stub,
+            manual_engine("sqlite://", ManualClock()) as engine,
+        ):
             monkeypatch.setenv("OPENAI_BASE_URL", stub.url)
             names: dict[str, Any] = {}
             exec(PYTHON["lookup.py"], names)
             engine.add_agent(names["agent"], "backend-engineer")
-            run = await started(engine, FIX)
+            run = await start_run(engine, FIX)
             assert (await run.result(PATIENCE)).terminal_status == "done_success"
             assert stub.asked[1].results == ["lens: 900"]
 
-    go(play())
+    run_async(play())
 
 
 def test_the_page_names_every_limit_with_its_default():

@@ -8,8 +8,8 @@ from textwrap import dedent
 from typing import Any
 
 import pytest
-from tests.agents.turns import FIX, PAIR, told, works
-from tests.engine.at_work import ANA, go, opened, started, until
+from tests.agents.agent_runs import FIX, PAIR, failure_text, run_agent
+from tests.engine.engines import ANA, manual_engine, run_async, start_run, until
 
 from handrail.agents.commands import CommandLimits
 from handrail.agents.dispatch_input import AgentFunction
@@ -72,14 +72,14 @@ def test_a_program_is_given_the_dispatch_and_prints_a_result(script: Script):
         print(json.dumps({"outcome": "success", "text": "done", "data": found, "usage": used}))
         """
     )
-    run = works(agent)
+    run = run_agent(agent)
     assert run.terminal_status == "done_success"
     assert (run.context["seen"], run.context["place"]) == ("500 on /invoices", "fix")
     assert run.ledger.tokens == 7
 
 
 def test_a_text_is_a_success_at_a_node_and_the_text_protocols_business_in_a_team(script: Script):
-    assert works(script("print('fixed')")).terminal_status == "done_success"
+    assert run_agent(script("print('fixed')")).terminal_status == "done_success"
     agent = script(
         """
         import json, sys
@@ -88,7 +88,7 @@ def test_a_text_is_a_success_at_a_node_and_the_text_protocols_business_in_a_team
         print("HANDOFF: closer: done" if me == "asker" else "TERMINATE_WORKFLOW: all is well")
         """
     )
-    run = works(agent, PAIR, "asker", "closer")
+    run = run_agent(agent, PAIR, "asker", "closer")
     assert run.terminal_status == "done_success"
     assert run.stop is not None
     assert run.stop.reason == "all is well"
@@ -102,7 +102,7 @@ def test_a_program_that_fails_is_told_with_its_last_words(script: Script):
         sys.exit(3)
         """
     )
-    text = told(agent)
+    text = failure_text(agent)
     assert "agent.py' of 'fix' exited with 3; it should exit with 0" in text
     assert "It said: two | three | four | five | no disk" in text
 
@@ -123,11 +123,11 @@ def test_what_is_no_result_or_beyond_a_limit_costs_the_attempt(
     script: Script, text: str, said: str
 ):
     limits = CommandLimits(seconds=1, output_bytes=20_000, memory_bytes=500_000_000)
-    assert said in told(script(text, limits=limits))
+    assert said in failure_text(script(text, limits=limits))
 
 
 def test_a_program_that_is_not_there_is_told(tmp_path: Path):
-    assert "exited with 127" in told(program_agent("no-such-program", folder=tmp_path))
+    assert "exited with 127" in failure_text(program_agent("no-such-program", folder=tmp_path))
     with pytest.raises(ValueError, match="needs a command"):
         program_agent()
 
@@ -143,14 +143,14 @@ def test_a_program_sees_the_variables_that_are_named_and_no_other(
         seen["PATH"] = "PATH" in os.environ
         print(json.dumps({"outcome": "success", "data": {"seen": seen}}))
         """
-    run = works(script(text, variables=["WANTED", "NOT_SET"]))
+    run = run_agent(script(text, variables=["WANTED", "NOT_SET"]))
     assert run.context["seen"] == {"WANTED": "yes", "PATH": True}, "null removes"
 
 
 def test_no_secret_of_ours_is_told(script: Script, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("SERVICE_TOKEN", "hr-secret-0123456789")
     text = "import os; raise SystemExit('no entry with ' + os.environ['SERVICE_TOKEN'])"
-    said = told(script(text, variables=["SERVICE_TOKEN"]))
+    said = failure_text(script(text, variables=["SERVICE_TOKEN"]))
     assert "no entry with ***" in said
 
 
@@ -165,9 +165,9 @@ def test_nothing_of_a_program_outlives_its_turn(
     agent = script(PARENT.format(then=then, deaf=deaf))
 
     async def play():
-        async with opened("sqlite://", ManualClock()) as engine:
+        async with manual_engine("sqlite://", ManualClock()) as engine:
             engine.add_agent(agent, "backend-engineer")
-            run = await started(engine, FIX)
+            run = await start_run(engine, FIX)
             await until((tmp_path / "pids").exists)
             pids = family(tmp_path)
             if "sleep" in then:
@@ -176,13 +176,13 @@ def test_nothing_of_a_program_outlives_its_turn(
             await run.result(60)
             await until(lambda: not any(map(alive, pids)))
 
-    go(play())
+    run_async(play())
 
 
 def test_a_program_that_takes_too_long_takes_its_children_with_it(script: Script, tmp_path: Path):
     limits = CommandLimits(seconds=8)  # its children are there after one, if nobody else works
     agent = script(PARENT.format(then="time.sleep(600)", deaf=False), limits=limits)
-    assert "was ended after 8 s" in told(agent)
+    assert "was ended after 8 s" in failure_text(agent)
     assert not any(map(alive, family(tmp_path)))
 
 
@@ -190,13 +190,13 @@ def test_an_engine_that_closes_leaves_no_program_behind(script: Script, tmp_path
     agent = script(PARENT.format(then="time.sleep(600)", deaf=False))
 
     async def play():
-        async with opened("sqlite://", ManualClock()) as engine:
+        async with manual_engine("sqlite://", ManualClock()) as engine:
             engine.add_agent(agent, "backend-engineer")
-            await started(engine, FIX)
+            await start_run(engine, FIX)
             await until((tmp_path / "pids").exists)
         await until(lambda: not any(map(alive, family(tmp_path))))
 
-    go(play())
+    run_async(play())
 
 
 def test_the_processes_of_this_test_can_be_seen():

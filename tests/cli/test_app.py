@@ -14,7 +14,7 @@ from typing import cast
 
 import pytest
 import typer
-from tests.cli.calling import call
+from tests.cli.command_line import run_command
 
 from handrail.cli.app import app
 from handrail.cli.arguments import find_approval_id
@@ -65,21 +65,21 @@ def test_every_command_of_the_contract_is_there():
 
 
 def test_it_says_its_version():
-    called = call("--version")
+    called = run_command("--version")
     assert (called.code, called.out) == (0, f"handrail {version('handrail')}\n")
 
 
 @pytest.mark.parametrize("command", commands())
 def test_every_command_has_a_help_that_says_what_it_does(command: str):
-    called = call(*command.split(), "--help")
+    called = run_command(*command.split(), "--help")
     assert called.code == 0
     assert len(called.out.splitlines()[2].strip()) > 10
 
 
 def test_no_line_of_the_help_is_cut_off():
-    assert "..." not in call("--help").out.partition("Commands:")[2]
+    assert "..." not in run_command("--help").out.partition("Commands:")[2]
     for group in ("db", "token", "bead"):
-        assert "..." not in call(group, "--help").out.partition("Commands:")[2]
+        assert "..." not in run_command(group, "--help").out.partition("Commands:")[2]
 
 
 def test_help_takes_less_than_half_a_second():

@@ -4,17 +4,17 @@ import json
 from typing import Any
 
 import pytest
-from tests.cli.both import Both
-from tests.cli.test_changing import ask, done, refused
+from tests.cli.command_targets import CommandTargets
+from tests.cli.test_write_commands import ask, done, refused
 
 __all__ = ["ask"]
-pytest_plugins = ["tests.cli.fixtures_both"]
+pytest_plugins = ["tests.cli.fixtures_command_targets"]
 
 
 @pytest.fixture
-def room(both: Both) -> str:
+def room(targets: CommandTargets) -> str:
     """A channel with two agents, who do nothing by themselves."""
-    engine, do = both.served.engine, both.served.do
+    engine, do = targets.served.engine, targets.served.do
     do(engine.channels.open("reviews", engine.channels.turn_config({"order": "manual"}), by="olga"))
     for agent in ("ada", "bob"):
         do(engine.agents.register(agent, ["talker"]))
@@ -22,7 +22,7 @@ def room(both: Both) -> str:
     return "reviews"
 
 
-@pytest.mark.usefixtures("both")
+@pytest.mark.usefixtures("targets")
 def test_without_channels_there_is_nothing_to_list(ask: Any):
     assert json.loads(done(ask("channel", "list", "--json"))) == {"items": []}
 
@@ -51,6 +51,6 @@ def test_what_is_shown_is_whole_as_json(room: str, ask: Any):
     assert [one["text"] for one in shown["log"]] == ["hello"]
 
 
-@pytest.mark.usefixtures("both")
+@pytest.mark.usefixtures("targets")
 def test_a_channel_that_is_not_there_is_named(ask: Any):
     refused(ask("channel", "say", "nowhere", "hello"), "there is no channel 'nowhere'")

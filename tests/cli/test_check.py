@@ -4,8 +4,8 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.cli.calling import call, write
-from tests.kernel.driving import chain, edge, node, team, workflow
+from tests.cli.command_line import run_command, write_definition
+from tests.kernel.driven_run import chain, edge, node, team, workflow
 
 from handrail.cli import definitions
 from handrail.cli.output import (
@@ -20,7 +20,7 @@ from handrail.teams import BUILTIN_IDS
 
 
 def test_the_certificate_of_the_auto_bug_workflow_in_words():
-    called = call("check", "auto-bug-workflow")
+    called = run_command("check", "auto-bug-workflow")
     assert called.code == 0
     assert called.out.splitlines() == [
         "auto-bug-workflow: valid workflow 'auto-bug-workflow'",
@@ -32,14 +32,14 @@ def test_the_certificate_of_the_auto_bug_workflow_in_words():
 
 
 def test_the_certificate_of_a_team_comes_with_its_slack():
-    called = call("check", "helpdesk")
+    called = run_command("check", "helpdesk")
     assert called.code == 0
     assert "at most 73 dispatches, 20 handoffs; 10 min of running time" in called.out
     assert "slack 13 in max_handoffs: the shortest way through all milestones takes 7" in called.out
 
 
 def test_every_built_in_definition_passes_without_warnings():
-    called = call("check", *BUILTIN_IDS)
+    called = run_command("check", *BUILTIN_IDS)
     assert called.code == 0
     assert called.out.count(": valid ") == len(BUILTIN_IDS)
     assert "warning" not in called.out
@@ -54,8 +54,8 @@ def test_every_error_is_printed_with_file_place_message_and_hint(tmp_path: Path)
         node("end", "end"),
         edges=[edge("start", "a"), edge("a", "end"), edge("a", "nowhere", "severity >")],
     )
-    path = write(tmp_path, document)
-    called = call("check", path)
+    path = write_definition(tmp_path, document)
+    called = run_command("check", path)
     assert called.code == 1
     for code in ("bad_limit", "undefined_role", "dangling_edge", "bad_condition", "unreachable"):
         assert f"[{code}]" in called.out
@@ -83,35 +83,37 @@ tite: a typo
 
 @pytest.mark.requirement("L13.7")
 def test_an_error_names_the_line_it_stands_on(tmp_path: Path):
-    path = write(tmp_path, WRONG)
-    out = call("check", path).out
+    path = write_definition(tmp_path, WRONG)
+    out = run_command("check", path).out
     assert f"{path}:7: error at $.nodes[1].role: " in out
     assert f"{path}:11: error at $.edges[1].to_node_id: 'to_node_id' is missing" in out
     assert f"{path}:13: warning at $.tite: " in out
-    assert "standard input:7: error at $.nodes[1].role: " in call("check", "-", stdin=WRONG).out
+    assert (
+        "standard input:7: error at $.nodes[1].role: " in run_command("check", "-", stdin=WRONG).out
+    )
 
 
 def test_the_lines_of_json_are_named_too(tmp_path: Path):
     document = chain(node("a", role="wizard"))
-    path = write(tmp_path, json.dumps(document, indent=1), "definition.json")
+    path = write_definition(tmp_path, json.dumps(document, indent=1), "definition.json")
     line = Path(path).read_text().splitlines().index('   "role": "wizard"') + 1
-    assert f"{path}:{line}: error at $.nodes[1].role: " in call("check", path).out
+    assert f"{path}:{line}: error at $.nodes[1].role: " in run_command("check", path).out
 
 
 def test_a_place_that_no_line_can_be_named_for_is_named_alone(tmp_path: Path):
     """Looking for it in a long file would take seconds."""
     document = chain(node("a", role="wizard"))
-    path = write(
+    path = write_definition(
         tmp_path,
         json.dumps(document | {"description": "x" * definitions.FILE_BYTES_MAX}),
         "d.json",
     )
-    assert f"{path}: error at $.nodes[1].role: " in call("check", path).out
+    assert f"{path}: error at $.nodes[1].role: " in run_command("check", path).out
 
 
 def test_warnings_are_printed_and_no_error(tmp_path: Path):
     document = team({"a": ["b"], "b": []}, terminator="b", stop_rules={"max_handoffs": 1}, tite="x")
-    called = call("check", write(tmp_path, document))
+    called = run_command("check", write_definition(tmp_path, document))
     assert called.code == 0
     assert "warning at $.stop_rules.max_handoffs: slack 0" in called.out
     assert "warning at $.tite: 'tite' is not read [unknown_field]" in called.out
@@ -119,30 +121,31 @@ def test_warnings_are_printed_and_no_error(tmp_path: Path):
 
 def test_a_limit_that_no_run_can_meet_is_a_warning_in_stronger_words(tmp_path: Path):
     hands = {"a": ["b"], "b": ["c"], "c": []}
-    called = call(
-        "check", write(tmp_path, team(hands, terminator="c", stop_rules={"max_handoffs": 1}))
+    called = run_command(
+        "check",
+        write_definition(tmp_path, team(hands, terminator="c", stop_rules={"max_handoffs": 1})),
     )
     assert "[infeasible]" in called.out
 
 
 def test_files_are_checked_one_after_the_other_and_one_error_is_enough(tmp_path: Path):
-    good = write(tmp_path, chain(node("a")), "good.yaml")
-    bad = write(tmp_path, chain(node("a", role="wizard")), "bad.yaml")
-    called = call("check", good, bad, "finance")
+    good = write_definition(tmp_path, chain(node("a")), "good.yaml")
+    bad = write_definition(tmp_path, chain(node("a", role="wizard")), "bad.yaml")
+    called = run_command("check", good, bad, "finance")
     assert called.code == 1
     assert called.out.count("valid ") == 2
     assert "bad.yaml: not valid, 1 error" in called.out
 
 
 def test_a_file_that_is_no_document_says_line_and_column(tmp_path: Path):
-    called = call("check", write(tmp_path, "name: x\nname: y\n"))
+    called = run_command("check", write_definition(tmp_path, "name: x\nname: y\n"))
     assert called.code == 1
     assert "$.name: line 2, column 1: the key 'name' stands here a second time" in called.out
 
 
 @pytest.mark.parametrize("name", ["nowhere.yaml", "helpdes", "x" * 5_000, "a\0b"])
 def test_a_file_that_is_not_there_is_one_line_and_exit_code_2(name: str):
-    called = call("check", name)
+    called = run_command("check", name)
     assert called.code == 2
     assert called.out == ""
     assert len(called.err.splitlines()) == 1
@@ -151,29 +154,29 @@ def test_a_file_that_is_not_there_is_one_line_and_exit_code_2(name: str):
 
 
 def test_a_folder_cannot_be_read(tmp_path: Path):
-    called = call("check", str(tmp_path))
+    called = run_command("check", str(tmp_path))
     assert called.code == 2
     assert "cannot be read: Is a directory" in called.err
 
 
 def test_standard_input_is_read_for_a_dash():
-    called = call("check", "-", stdin=json.dumps(chain(node("a"))))
+    called = run_command("check", "-", stdin=json.dumps(chain(node("a"))))
     assert called.code == 0
     assert called.out.startswith("standard input: valid workflow 'w'")
-    assert call("check", "-", stdin=b"\xff\xfe").code == 1
+    assert run_command("check", "-", stdin=b"\xff\xfe").code == 1
 
 
 def test_a_file_with_the_name_of_a_built_in_one_comes_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.chdir(tmp_path)
-    write(tmp_path, chain(node("a")), "helpdesk")
-    assert call("check", "helpdesk").out.startswith("helpdesk: valid workflow 'w'")
+    write_definition(tmp_path, chain(node("a")), "helpdesk")
+    assert run_command("check", "helpdesk").out.startswith("helpdesk: valid workflow 'w'")
 
 
 def test_json_has_the_same_for_programs(tmp_path: Path):
-    bad = write(tmp_path, chain(node("a", role="wizard")))
-    called = call("check", "helpdesk", bad, "nowhere", "--json")
+    bad = write_definition(tmp_path, chain(node("a", role="wizard")))
+    called = run_command("check", "helpdesk", bad, "nowhere", "--json")
     assert called.code == 2
     shown = json.loads(called.out)
     assert shown["valid"] is False
@@ -186,7 +189,9 @@ def test_json_has_the_same_for_programs(tmp_path: Path):
 
 
 def test_a_name_cannot_steer_the_terminal(tmp_path: Path):
-    called = call("check", write(tmp_path, {**chain(node("a")), "name": "x\x1b[2Jy\u202e"}))
+    called = run_command(
+        "check", write_definition(tmp_path, {**chain(node("a")), "name": "x\x1b[2Jy\u202e"})
+    )
     assert "\x1b" not in called.out
     assert "\u202e" not in called.out
 
@@ -195,7 +200,7 @@ def test_ten_thousand_nodes_are_checked(tmp_path: Path):
     nodes = [node(f"n{i}") for i in range(10_000)]
     path = tmp_path / "large.json"
     path.write_text(json.dumps(chain(*nodes)))
-    called = call("check", str(path))
+    called = run_command("check", str(path))
     assert called.code == 0
     assert "at most 30,000 dispatches" in called.out
 

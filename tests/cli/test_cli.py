@@ -10,7 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from tests.cli.calling import call
+from tests.cli.command_line import run_command
 
 import handrail.cli
 import handrail.testing
@@ -25,11 +25,11 @@ def python(*arguments: str, **rest: Any) -> subprocess.CompletedProcess[str]:
 
 
 def test_help_names_every_command():
-    called = call("--help")
+    called = run_command("--help")
     assert called.code == 0
     for command in COMMANDS:
         assert f"\n  {command} " in called.out
-        assert call(command, "--help").code == 0
+        assert run_command(command, "--help").code == 0
 
 
 def test_help_imports_neither_the_engine_nor_anything_to_draw_with():
@@ -66,7 +66,7 @@ def test_wrong_usage_is_exit_code_2_and_one_line(
 def test_python_m_handrail_is_the_same_and_optimised_python_is_refused():
     done = python("-m", "handrail", "check", "helpdesk")
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout == call("check", "helpdesk").out
+    assert done.stdout == run_command("check", "helpdesk").out
     refused = python("-O", "-m", "handrail", "check", "helpdesk")
     assert refused.returncode == 2
     assert refused.stderr == "handrail: python -O strips the checks; start python without -O\n"
@@ -94,12 +94,12 @@ def test_a_full_disk_is_one_line_and_no_traceback():
 def test_options_that_are_no_utf_8_are_no_traceback():
     broken = b"caf\xff".decode("utf-8", "surrogateescape")
     for option in ("--title", "--description"):
-        called = call("run", "finance", option, broken)
+        called = run_command("run", "finance", option, broken)
         assert called.code == 1
         assert "is open and nobody is here" in called.err
     for option in ("--context", "--answers", "--review"):
-        assert call("run", "finance", option, broken).code == 2
-    assert call("run", broken).code == call("check", broken).code == 2
+        assert run_command("run", "finance", option, broken).code == 2
+    assert run_command("run", broken).code == run_command("check", broken).code == 2
 
 
 def test_a_person_at_a_real_terminal_is_asked_and_answers():
@@ -124,23 +124,23 @@ def test_a_person_at_a_real_terminal_is_asked_and_answers():
 
 
 def test_sim_prints_how_the_seeds_ended():
-    called = call("sim", "--seeds", "2")
+    called = run_command("sim", "--seeds", "2")
     assert called.code == 0
     assert "ended: 2 of 2" in called.out
 
 
 def test_sim_in_json():
-    shown = json.loads(call("sim", "--seeds", "2", "--json").out)
+    shown = json.loads(run_command("sim", "--seeds", "2", "--json").out)
     assert (shown["seeds"], shown["all_ended"]) == (2, True)
     assert shown["seeds_per_second"] > 0
 
 
 def test_sim_shows_one_seed_with_its_history():
-    called = call("sim", "--seed", "3")
+    called = run_command("sim", "--seed", "3")
     assert called.code == 0
     assert '"type":"started"' in called.out
     assert called.out.splitlines()[-1].startswith("seed 3: ")
-    shown = json.loads(call("sim", "--seed", "3", "--json").out)
+    shown = json.loads(run_command("sim", "--seed", "3", "--json").out)
     assert (shown["seed"], shown["history"][0]["type"]) == (3, "started")
 
 
@@ -153,7 +153,7 @@ def test_sim_with_a_failing_seed_is_exit_code_1(monkeypatch: pytest.MonkeyPatch)
         describe_seed=lambda seed: "what it drew",
     )
     monkeypatch.setattr(handrail.testing, "simulator", fake)
-    one = call("sim", "--seed", "7")
+    one = run_command("sim", "--seed", "7")
     assert (one.code, one.out.splitlines()[-1]) == (1, "seed 7: boom\N{REPLACEMENT CHARACTER}")
-    many = call("sim", "--seeds", "5")
+    many = run_command("sim", "--seeds", "5")
     assert (many.code, many.out) == (1, "failing seeds: 7\n")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from tests.cli.calling import call
+from tests.cli.command_line import run_command
 
 from handrail.cli.demo_server import SAMPLES
 from handrail.teams import BUILTIN_IDS
@@ -20,7 +20,7 @@ def test_once_answers_every_question_prints_a_table_and_exits_0(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.chdir(tmp_path)
-    called = call("demo", "--once")
+    called = run_command("demo", "--once")
     assert (called.code, called.err) == (0, "")
     for sample in SAMPLES:
         row = next(line for line in called.out.splitlines() if sample.title in line)
@@ -76,7 +76,7 @@ def test_a_port_that_is_taken_is_one_line_and_exit_code_2(
         other.bind(("127.0.0.1", 0))
         other.listen()
         port = other.getsockname()[1]
-        called = call("demo", "--port", str(port))
+        called = run_command("demo", "--port", str(port))
     assert called.code == 2
     assert called.err == (
         f"handrail demo: port {port} on 127.0.0.1 cannot be listened on; is another server there? "

@@ -6,8 +6,8 @@ import shlex
 import sys
 
 import pytest
-from tests.cli.calling import call
-from tests.client.serving import Server
+from tests.cli.command_line import run_command
+from tests.client.live_server import Server
 
 NOBODY = "http://127.0.0.1:1"
 TEAM = """
@@ -60,27 +60,27 @@ def folder(tmp_path, monkeypatch):
 
 
 def test_a_team_that_loops_is_stopped_and_is_on_record():
-    told = call("guard", "their_team:loop", "--input", "ticket 4711")
+    told = run_command("guard", "their_team:loop", "--input", "ticket 4711")
     assert told.code == 1
     assert "Stuck: planner and coder handed over the same way 3 times in a row" in told.err
-    runs = json.loads(call("runs", "--json").out)["items"]
+    runs = json.loads(run_command("runs", "--json").out)["items"]
     assert [run["stop_rule"] for run in runs] == ["repeated_pattern"]
     assert runs[0]["id"] in told.err
-    assert "planner" in call("report", runs[0]["id"]).out
-    assert "then run that program again, under guard" in call("why", runs[0]["id"]).out
-    assert "ends as recorded" in call("replay", runs[0]["id"], "--rules", "strict").out
-    assert "unaltered" in call("verify").out
+    assert "planner" in run_command("report", runs[0]["id"]).out
+    assert "then run that program again, under guard" in run_command("why", runs[0]["id"]).out
+    assert "ends as recorded" in run_command("replay", runs[0]["id"], "--rules", "strict").out
+    assert "unaltered" in run_command("verify").out
 
 
 @pytest.mark.parametrize("name", ["once", "later"])
 def test_the_teams_own_result_is_what_is_printed(name):
-    told = call("guard", f"their_team:{name}", "--input", "ticket 4711")
+    told = run_command("guard", f"their_team:{name}", "--input", "ticket 4711")
     assert (told.code, told.out) == (0, "did ticket 4711\n")
 
 
 def test_the_input_may_stand_in_a_file_and_the_answer_may_be_json(folder):
     (folder / "ticket.txt").write_text("ticket 12")
-    told = call("guard", "their_team:once", "--input", "@ticket.txt", "--json")
+    told = run_command("guard", "their_team:once", "--input", "@ticket.txt", "--json")
     document = json.loads(told.out)
     assert (told.code, document["result"]) == (0, "did ticket 12")
     assert document["report"]["terminal_status"] == "done_success"
@@ -88,13 +88,13 @@ def test_the_input_may_stand_in_a_file_and_the_answer_may_be_json(folder):
 
 def test_rules_come_from_a_file(folder):
     (folder / "rules.yaml").write_text("max_handoffs: 2")
-    told = call("guard", "their_team:loop", "--rules", "rules.yaml")
+    told = run_command("guard", "their_team:loop", "--rules", "rules.yaml")
     assert told.code == 1
     assert "max_handoffs" in told.err
 
 
 def test_an_error_of_the_team_is_told_with_its_place_and_is_on_record():
-    told = call("guard", "their_team:broken")
+    told = run_command("guard", "their_team:broken")
     assert (told.code, told.out) == (1, "")
     raised, record = told.err.splitlines()
     place = r"\(their_team\.py, line \d+\)"
@@ -117,31 +117,33 @@ def test_an_error_of_the_team_is_told_with_its_place_and_is_on_record():
     ],
 )
 def test_wrong_usage_is_told_in_one_line_before_the_team_runs(target, options, named):
-    told = call("guard", target, *options)
+    told = run_command("guard", target, *options)
     assert (told.code, told.out) == (2, "")
     assert named in told.err
     assert told.err.count("\n") == 1
 
 
 def test_the_command_that_it_names_finds_the_record(folder):
-    told = call("guard", "their_team:once", "--database", "sqlite:///my own.db")
+    told = run_command("guard", "their_team:once", "--database", "sqlite:///my own.db")
     named = told.err.splitlines()[-1].partition(": ")[2]
     assert named.endswith(" --database 'sqlite:///my own.db'")
-    assert "planner" in call(*shlex.split(named)[1:]).out
+    assert "planner" in run_command(*shlex.split(named)[1:]).out
 
 
 def test_it_is_recorded_on_a_server_that_is_named(tmp_path, monkeypatch):
     monkeypatch.delenv("HANDRAIL_TOKEN", raising=False)
     with Server(f"sqlite:///{tmp_path / 'served.db'}") as server:
-        refused = call("guard", "their_team:ran", "--server", server.url)
+        refused = run_command("guard", "their_team:ran", "--server", server.url)
         assert (refused.code, refused.out) == (2, "")
         assert "the server requires a token, but HANDRAIL_TOKEN is not set" in refused.err
         monkeypatch.setenv("HANDRAIL_TOKEN", server.token("viewer", "vic"))
-        less = call("guard", "their_team:ran", "--server", server.url)
+        less = run_command("guard", "their_team:ran", "--server", server.url)
         assert (less.code, less.out) == (2, "")
         assert "vic (viewer) may not record guarded runs" in less.err
         monkeypatch.setenv("HANDRAIL_TOKEN", server.token("operator", "program"))
-        told = call("guard", "their_team:once", "--input", "it", "--server", server.url, "--json")
+        told = run_command(
+            "guard", "their_team:once", "--input", "it", "--server", server.url, "--json"
+        )
         state = server.do(server.engine.runs.state(json.loads(told.out)["run"]))
     assert (told.code, state.terminal_status) == (0, "done_success")
     assert not (tmp_path / ".handrail").exists()

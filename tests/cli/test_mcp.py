@@ -1,14 +1,14 @@
 """`handrail mcp`: what it says when it cannot begin."""
 
 import pytest
-from tests.cli.calling import call
+from tests.cli.command_line import run_command
 
 from handrail.cli import processes
 
 
 def test_without_a_token_nobody_is_an_agent(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.delenv("HANDRAIL_TOKEN", raising=False)
-    called = call("mcp")
+    called = run_command("mcp")
     assert called.code == 2
     assert "HANDRAIL_TOKEN is not set" in called.err
     assert "handrail token create --role agent --agent ID" in called.err
@@ -16,13 +16,13 @@ def test_without_a_token_nobody_is_an_agent(monkeypatch: pytest.MonkeyPatch):
 
 def test_without_the_sdk_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(processes, "find_spec", lambda _: None)
-    called = call("mcp", "--http")
+    called = run_command("mcp", "--http")
     assert called.code == 2
     assert "uv tool install --force '.[mcp]'" in called.err
 
 
 def test_a_server_without_an_address_is_wrong_usage(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("HANDRAIL_TOKEN", "hr_x")
-    called = call("mcp", "--server", "nowhere")
+    called = run_command("mcp", "--server", "nowhere")
     assert called.code == 2
     assert "is no address of a server" in called.err

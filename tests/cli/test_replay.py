@@ -6,26 +6,26 @@ from itertools import cycle
 from pathlib import Path
 
 import pytest
-from tests.cli.both import Both
-from tests.cli.calling import Called, call, write
-from tests.kernel.driving import team
+from tests.cli.command_line import CommandResult, run_command, write_definition
+from tests.cli.command_targets import CommandTargets
+from tests.kernel.driven_run import team
 
 import handrail
 from handrail.engine.dispatch.dispatch import Dispatch
 from handrail.engine.dispatch.replies import hand_to, terminate
 from handrail.kernel.result import Result
 
-pytest_plugins = ["tests.cli.fixtures_both"]
+pytest_plugins = ["tests.cli.fixtures_command_targets"]
 
 PAIR = {**team({"a": ["b"], "b": ["a"]}, terminator="a"), "name": "pair"}
 
 
-def told(called: Called) -> str:
+def told(called: CommandResult) -> str:
     assert (called.code, called.err) == (0, "")
     return called.out
 
 
-def wrong(called: Called) -> str:
+def wrong(called: CommandResult) -> str:
     """The one line that says what is wrong."""
     assert (called.code, called.out) == (2, "")
     (line,) = called.err.splitlines()
@@ -55,27 +55,27 @@ def pairs(here: Path) -> str:
 
 
 @pytest.mark.requirement("S16")
-def test_both_say_the_same_of_a_database_and_of_a_server(both: Both):
-    ended = both.runs["ended"]
+def test_both_say_the_same_of_a_database_and_of_a_server(targets: CommandTargets):
+    ended = targets.runs["ended"]
     for arguments in (
         ["replay", ended, "--rules", "yolo"],
-        ["replay", ended[-8:], both.runs["closed"], "--rules", "strict", "--json"],
+        ["replay", ended[-8:], targets.runs["closed"], "--rules", "strict", "--json"],
         ["replay", "--workflow", "asks", "--rules", "yolo"],
         ["tune"],
         ["tune", "asks"],
         ["tune", "asks", "--share", "0.2", "--runs", "5", "--json"],
         ["tune", "--json"],
     ):
-        out = told(both.same(*arguments))
+        out = told(targets.same(*arguments))
         if "--json" in arguments:
             assert json.loads(out)
 
 
 @pytest.mark.requirement("S16")
 def test_a_table_says_what_becomes_of_each_run_and_of_all_together(pairs: str, here: Path):
-    rules = write(here, {"max_handoffs": 3})
+    rules = write_definition(here, {"max_handoffs": 3})
     *rows, last = told(
-        call("replay", "--workflow", "pair", "--rules", rules, "--database", pairs)
+        run_command("replay", "--workflow", "pair", "--rules", rules, "--database", pairs)
     ).splitlines()
     assert rows[0].split("  ")[0] == "run"
     assert len(rows) == 14
@@ -86,15 +86,15 @@ def test_a_table_says_what_becomes_of_each_run_and_of_all_together(pairs: str, h
 
 
 def test_a_good_run_that_is_cut_is_told(pairs: str, here: Path):
-    rules = write(here, {"stop_rules": {"max_steps": 2}})
-    out = told(call("replay", "--workflow", "pair", "--rules", rules, "--database", pairs))
+    rules = write_definition(here, {"stop_rules": {"max_steps": 2}})
+    out = told(run_command("replay", "--workflow", "pair", "--rules", rules, "--database", pairs))
     assert "12 of 12 good runs cut; saved: 4 steps, " in out
     assert out.count("a good run is cut: max_steps (aborted_stuck) stops it at step 2 of 3") == 12
 
 
 @pytest.mark.requirement("S16")
 def test_tune_prints_a_table_and_lines_to_copy(pairs: str):
-    lines = told(call("tune", "pair", "--database", pairs)).splitlines()
+    lines = told(run_command("tune", "pair", "--database", pairs)).splitlines()
     assert lines[0] == (
         "pair, version 1: 13 ended runs, 12 good, 1 aborted: changing 1 limit saves 3 of "
         "6 wasted steps and cuts 0 good runs"
@@ -106,7 +106,7 @@ def test_tune_prints_a_table_and_lines_to_copy(pairs: str):
 
 
 def test_tune_says_when_there_is_too_little_to_go_by(pairs: str):
-    (line,) = told(call("tune", "pair", "--runs", "5", "--database", pairs)).splitlines()
+    (line,) = told(run_command("tune", "pair", "--runs", "5", "--database", pairs)).splitlines()
     assert line == (
         "pair, version 1: the history is too small: 5 ended runs, 4 good, 1 aborted; "
         "it takes 10 good ones"
@@ -115,14 +115,16 @@ def test_tune_says_when_there_is_too_little_to_go_by(pairs: str):
 
 def test_rules_that_cannot_be_used_are_told_with_their_place(pairs: str, here: Path):
     def of(rules: str) -> str:
-        return wrong(call("replay", "--workflow", "pair", "--rules", rules, "--database", pairs))
+        return wrong(
+            run_command("replay", "--workflow", "pair", "--rules", rules, "--database", pairs)
+        )
 
-    assert of(write(here, {"max_edg": 4})) == (
+    assert of(write_definition(here, {"max_edg": 4})) == (
         "handrail replay: the rules cannot be used: stop_rules.max_edg: 'max_edg' is no stop rule "
         "(did you mean 'max_edge'?)"
     )
-    assert of(write(here, "max_edge: [")).startswith("handrail replay: ")
-    assert "write lines such as max_edge: 4" in of(write(here, "[1]"))
+    assert of(write_definition(here, "max_edge: [")).startswith("handrail replay: ")
+    assert "write lines such as max_edge: 4" in of(write_definition(here, "[1]"))
     assert of("fast") == (
         "handrail replay: --rules is 'fast', which is neither a file nor a profile; "
         "profiles are strict and yolo"
@@ -139,7 +141,7 @@ def test_rules_that_cannot_be_used_are_told_with_their_place(pairs: str, here: P
     ],
 )
 def test_what_is_not_there_is_told(pairs: str, arguments: tuple[str, ...], says: str):
-    assert says in wrong(call("replay", *arguments, "--rules", "yolo", "--database", pairs))
+    assert says in wrong(run_command("replay", *arguments, "--rules", "yolo", "--database", pairs))
 
 
 def test_a_definition_without_ended_runs_has_nothing_to_replay(here: Path):
@@ -149,6 +151,6 @@ def test_a_definition_without_ended_runs_has_nothing_to_replay(here: Path):
 
     url = "sqlite:///empty.db"
     asyncio.run(define())
-    line = wrong(call("replay", "--workflow", "pair", "--rules", "yolo", "--database", url))
+    line = wrong(run_command("replay", "--workflow", "pair", "--rules", "yolo", "--database", url))
     assert line == "handrail replay: no run of 'pair' has ended; there is nothing to replay"
-    assert "the history is too small" in told(call("tune", "--database", url))
+    assert "the history is too small" in told(run_command("tune", "--database", url))

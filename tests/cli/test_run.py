@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 from inline_snapshot import snapshot
-from tests.cli.calling import call, write
-from tests.kernel.driving import chain, edge, node, team, workflow
-from tests.playing import played
+from tests.cli.command_line import run_command, write_definition
+from tests.engine.interactive_runs import run_to_end
+from tests.kernel.driven_run import chain, edge, node, team, workflow
 
 from handrail.cli.local_run import TerminalPerson, read_reply
 from handrail.cli.run_view import EventFormatter, PlainView, RichView
@@ -33,7 +33,7 @@ def without_times(text: str) -> str:
 
 
 def test_a_helpdesk_ticket_from_start_to_end():
-    called = call("run", "helpdesk")
+    called = run_command("run", "helpdesk")
     assert called.code == 0
     assert called.err == ""
     assert without_times(called.out) == snapshot("""\
@@ -65,13 +65,13 @@ Done: ticket resolved.
 
 @pytest.mark.requirement("H7.2")
 def test_each_handoff_is_shown_with_source_target_and_reason():
-    out = call("run", "helpdesk").out
+    out = run_command("run", "helpdesk").out
     assert "1/20  orchestrator -> memory             was a ticket like this" in out
 
 
 @pytest.mark.requirement("H7.4", "H3.2")
 def test_a_loop_ends_with_the_pattern_the_evidence_and_the_remedy():
-    called = call("run", "helpdesk", "--context", '{"demo": "stuck"}')
+    called = run_command("run", "helpdesk", "--context", '{"demo": "stuck"}')
     assert called.code == 1
     assert "'orchestrator' hands to 'network' twice in a row [same_target_twice]" in called.out
     assert without_times(called.out).splitlines()[-6:] == snapshot(
@@ -88,7 +88,7 @@ def test_a_loop_ends_with_the_pattern_the_evidence_and_the_remedy():
 
 
 def test_a_partial_end_is_not_exit_code_0():
-    called = call("run", "coding", "--context", '{"demo": "partial"}')
+    called = run_command("run", "coding", "--context", '{"demo": "partial"}')
     assert called.code == 1
     assert "Left to do: tests.test_words.Words.test_initials fails." in called.out
 
@@ -97,7 +97,7 @@ def test_the_bead_is_what_the_options_say(tmp_path: Path):
     context = tmp_path / "context.yaml"
     context.write_text("demo: partial\n")
     arguments = ["--title", "T", "--description", "D", "--context", f"@{context}", "--json"]
-    called = call("run", "coding", *arguments)
+    called = run_command("run", "coding", *arguments)
     assert called.out.startswith("{")
     assert "coding: T" in called.err
     assert json.loads(called.out)["terminal_status"] == "done_partial"
@@ -105,7 +105,7 @@ def test_the_bead_is_what_the_options_say(tmp_path: Path):
 
 @pytest.mark.requirement("H7.5")
 def test_json_is_the_run_as_the_api_gives_it():
-    shown = json.loads(call("run", "helpdesk", "--json").out)
+    shown = json.loads(run_command("run", "helpdesk", "--json").out)
     assert shown["terminal_status"] == "done_success"
     assert shown["stop"]["rule"] == "terminated"
     assert [h["to"] for h in shown["handoff_sequence"]][:3] == [
@@ -118,7 +118,7 @@ def test_json_is_the_run_as_the_api_gives_it():
 
 
 def test_without_a_terminal_an_open_question_is_printed_and_the_exit_code_is_1():
-    called = call("run", "auto-bug-workflow")
+    called = run_command("run", "auto-bug-workflow")
     assert called.code == 1
     assert "| Proposal: in count.py" in called.out
     assert "approval at approval: CEO Approval: apply the proposed fix?" in called.out
@@ -129,7 +129,9 @@ def test_without_a_terminal_an_open_question_is_printed_and_the_exit_code_is_1()
 
 
 def test_answers_that_are_used_up_are_told_as_such(tmp_path: Path):
-    called = call("run", "auto-bug-workflow", "--answers", write(tmp_path, "hm\n", "answers"))
+    called = run_command(
+        "run", "auto-bug-workflow", "--answers", write_definition(tmp_path, "hm\n", "answers")
+    )
     assert called.code == 1
     assert anonymous(called.err).splitlines() == [
         "handrail run: the answers given by --answers are used up (1), "
@@ -138,15 +140,15 @@ def test_answers_that_are_used_up_are_told_as_such(tmp_path: Path):
 
 
 def test_json_of_an_open_run_names_the_question():
-    shown = json.loads(call("run", "auto-bug-workflow", "--json").out)
+    shown = json.loads(run_command("run", "auto-bug-workflow", "--json").out)
     assert shown["status"] == "waiting"
     assert [question["id"] for question in shown["questions"]] == [f"{shown['id']}.q1"]
 
 
 @pytest.mark.requirement("R1.3", "R3.4", "R4.2")
 def test_answers_come_from_a_file_one_a_line(tmp_path: Path):
-    answers = write(tmp_path, "use 10% tax\nhm\nOK.\n", "answers")
-    called = call("run", "finance", "--answers", answers)
+    answers = write_definition(tmp_path, "use 10% tax\nhm\nOK.\n", "answers")
+    called = run_command("run", "finance", "--answers", answers)
     assert called.code == 0
     assert "| tax 10% 7.00" in called.out
     assert "could mean either or nothing" in called.out
@@ -155,7 +157,7 @@ def test_answers_come_from_a_file_one_a_line(tmp_path: Path):
 
 
 def test_answers_come_from_standard_input_for_a_dash():
-    called = call("run", "finance", "--answers", "-", stdin="use 10% tax\nOK.\n")
+    called = run_command("run", "finance", "--answers", "-", stdin="use 10% tax\nOK.\n")
     assert called.code == 0
     assert "Done: you approved the result." in called.out
 
@@ -172,8 +174,8 @@ def test_an_escalation_says_what_an_ok_does_to_it():
 
 
 def test_a_typo_in_a_definition_is_told_before_it_is_run(tmp_path: Path):
-    path = write(tmp_path, chain(node("a"), tite="x"))
-    called = call("run", path)
+    path = write_definition(tmp_path, chain(node("a"), tite="x"))
+    called = run_command("run", path)
     assert called.code == 0
     line = Path(path).read_text().splitlines().index("tite: x") + 1
     told = f"{path}:{line}: warning at $.tite: 'tite' is not read [unknown_field]"
@@ -181,16 +183,18 @@ def test_a_typo_in_a_definition_is_told_before_it_is_run(tmp_path: Path):
 
 
 def test_when_the_answers_run_out_the_question_stays_open(tmp_path: Path):
-    called = call("run", "finance", "--answers", write(tmp_path, "use 10% tax\n", "answers"))
+    called = run_command(
+        "run", "finance", "--answers", write_definition(tmp_path, "use 10% tax\n", "answers")
+    )
     assert called.code == 1
     assert "'RUN.q2' is open" in anonymous(called.err)
 
 
 @pytest.mark.requirement("R3.1")
 def test_review_can_be_skipped_and_required(tmp_path: Path):
-    assert call("run", "finance", "--review", "skip").code == 0
-    assert call("run", "finance", "--review", "required").code == 1
-    refused = call("run", "helpdesk", "--review", "required")
+    assert run_command("run", "finance", "--review", "skip").code == 0
+    assert run_command("run", "finance", "--review", "required").code == 1
+    refused = run_command("run", "helpdesk", "--review", "required")
     assert refused.code == 2
     assert "'helpdesk' has none; leave `review` out" in refused.err
 
@@ -211,7 +215,9 @@ def test_an_answer_is_a_text_or_an_explicit_decision(line: str, reply: PromptRep
 
 
 def test_rejecting_closes_the_run(tmp_path: Path):
-    called = call("run", "finance", "--answers", write(tmp_path, "/reject not ours\n", "answers"))
+    called = run_command(
+        "run", "finance", "--answers", write_definition(tmp_path, "/reject not ours\n", "answers")
+    )
     assert called.code == 1
     assert "closed_by_human (closed)" in called.out
 
@@ -229,15 +235,15 @@ def test_rejecting_closes_the_run(tmp_path: Path):
     ],
 )
 def test_wrong_input_is_one_line_and_exit_code_2(arguments: list[str], told: str):
-    called = call("run", *arguments)
+    called = run_command("run", *arguments)
     assert called.code == 2
     assert told in called.err
     assert len(called.err.splitlines()) == 1
 
 
 def test_a_definition_with_errors_is_not_run(tmp_path: Path):
-    path = write(tmp_path, chain(node("a", role="wizard"), node("a")))
-    called = call("run", path)
+    path = write_definition(tmp_path, chain(node("a", role="wizard"), node("a")))
+    called = run_command("run", path)
     assert called.code == 2
     assert "2 nodes have the id 'a'" in called.err
     assert f"more: handrail check {path})" in called.err
@@ -246,7 +252,7 @@ def test_a_definition_with_errors_is_not_run(tmp_path: Path):
 
 def test_the_whole_report_is_written_where_it_is_wanted(tmp_path: Path):
     for name in ("report.md", "report.json"):
-        assert call("run", "helpdesk", "--report", str(tmp_path / name)).code == 0
+        assert run_command("run", "helpdesk", "--report", str(tmp_path / name)).code == 0
     assert anonymous((tmp_path / "report.md").read_text()).startswith(
         "# Run RUN: VPN drops every hour"
     )
@@ -276,7 +282,7 @@ def test_the_whole_report_is_written_where_it_is_wanted(tmp_path: Path):
 def test_somebodys_own_definition_runs_with_a_scripted_agent(
     tmp_path: Path, document: dict[str, Any]
 ):
-    called = call("run", write(tmp_path, document))
+    called = run_command("run", write_definition(tmp_path, document))
     assert called.code == 0
     assert "Done: " in called.out
 
@@ -295,7 +301,7 @@ def watched(agent: Any, document: dict[str, Any], lines: list[str]) -> tuple[str
     view = RichView(EventFormatter(checked.bound, plan.kind), out)
     person = TerminalPerson(view, lines, is_present=False)
     staff = dict.fromkeys(generic_agents(plan), agent)
-    local = played(
+    local = run_to_end(
         document,
         staff,
         answer=person.answer,
@@ -349,13 +355,13 @@ def test_a_plain_view_reads_the_terminal_too(monkeypatch: pytest.MonkeyPatch):
     view = PlainView(EventFormatter(checked.bound, "workflow"), out)
     person = TerminalPerson(view, [], is_present=True)
     monkeypatch.setattr("sys.stdin", io.StringIO("hm\nok\n"))
-    local = played(
+    local = run_to_end(
         document, {}, answer=person.answer, listen=lambda event, _: view.show_event(event)
     )
     assert local.run.has_ended
     assert out.getvalue().count("  > ") == 2
     monkeypatch.setattr("sys.stdin", io.StringIO(""))
-    again = played(document, {}, answer=person.answer)
+    again = run_to_end(document, {}, answer=person.answer)
     assert not again.run.has_ended
 
 
@@ -378,7 +384,7 @@ def test_a_text_of_an_agent_cannot_steer_the_terminal():
         seen.append(request)
         return person.answer(request)
 
-    played(
+    run_to_end(
         document,
         dict.fromkeys(generic_agents(plan), agent),
         answer=answer,

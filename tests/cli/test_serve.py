@@ -16,13 +16,13 @@ from typing import Any
 
 import httpx
 import pytest
-from tests.cli.calling import call, write
-from tests.client.serving import free_port
-from tests.engine.at_work import chain, node
+from tests.cli.command_line import run_command, write_definition
+from tests.client.live_server import free_port
+from tests.engine.engines import chain, node
 
 from handrail.teams import BUILTIN_IDS
 
-pytest_plugins = ["tests.cli.fixtures_both"]
+pytest_plugins = ["tests.cli.fixtures_command_targets"]
 
 SECONDS = 60
 """After so long a process that should have done something has failed."""
@@ -81,12 +81,12 @@ def serving(folder: Path, *arguments: str, **variables: str) -> Iterator[tuple[P
 
 
 def token() -> str:
-    return call("token", "create", "--role", "admin").out.strip()
+    return run_command("token", "create", "--role", "admin").out.strip()
 
 
 def cannot(*arguments: str) -> str:
     """The one line of a server that does not start; before it may stand its log."""
-    called = call("serve", *arguments)
+    called = run_command("serve", *arguments)
     assert (called.code, called.out) == (2, "")
     *log, line = called.err.splitlines()
     assert all(json.loads(one)["event"] for one in log)
@@ -102,9 +102,9 @@ def test_a_server_makes_the_folders_database_says_where_it_is_and_how_to_come_in
         assert httpx.get(f"{url}/healthz").json()["status"] == "ok"
         assert httpx.get(f"{url}/api/v1/executions").status_code == 401
         monkeypatch.setenv("HANDRAIL_TOKEN", token())
-        asked = call("runs", "--server", url)
+        asked = run_command("runs", "--server", url)
         assert (asked.code, asked.err) == (0, "")
-        link = call("sign-in", "--url", url).out.strip()
+        link = run_command("sign-in", "--url", url).out.strip()
         assert httpx.post(link).status_code == 303
         code, out = process.end()
     assert code == 0
@@ -119,10 +119,10 @@ def test_a_server_makes_the_folders_database_says_where_it_is_and_how_to_come_in
 @pytest.mark.requirement("L4.6")
 def test_a_server_that_is_told_to_end_drains_and_loses_nothing(here: Path):
     (here / "handrail.toml").write_text("drain = '10s'\n")
-    write(here, {**chain(node("a")), "id": "one"}, "one.yaml")
+    write_definition(here, {**chain(node("a")), "id": "one"}, "one.yaml")
     with serving(here) as (process, url):
         headers = {"Authorization": f"Bearer {token()}"}
-        filed = call("bead", "create", "one.yaml", "--title", "x", "--json")
+        filed = run_command("bead", "create", "one.yaml", "--title", "x", "--json")
         run = json.loads(filed.out)["execution_id"]
         waited: list[httpx.Response] = []
 
@@ -150,9 +150,9 @@ def test_a_server_that_is_told_to_end_drains_and_loses_nothing(here: Path):
         assert time.monotonic() - began < 45
         assert process.ended()[0] == 0
     assert "server_draining" in {line["event"] for line in process.log()}
-    listed = json.loads(call("runs", "--json").out)
+    listed = json.loads(run_command("runs", "--json").out)
     assert {item["title"] for item in listed["items"]} == {"x", "late"}
-    assert call("verify").code == call("doctor").code == 0
+    assert run_command("verify").code == run_command("doctor").code == 0
 
 
 def test_a_second_signal_ends_it_at_once(here: Path):
@@ -167,13 +167,13 @@ def test_a_second_signal_ends_it_at_once(here: Path):
 
 def test_built_in_agents_work_in_the_servers_process(here: Path):
     with serving(here, "--builtin-agents") as (process, _):
-        filed = call("bead", "create", "helpdesk", "--title", "VPN drops", "--json")
+        filed = run_command("bead", "create", "helpdesk", "--title", "VPN drops", "--json")
         run = json.loads(filed.out)["execution_id"]
-        watched = call("show", "--watch", run)
+        watched = run_command("show", "--watch", run)
         assert (watched.code, watched.err) == (0, "")
         assert "  orchestrator -> memory" in watched.out
         assert "\nDone: ticket resolved.\n" in watched.out
-        agents = json.loads(call("agents", "--json").out)
+        agents = json.loads(run_command("agents", "--json").out)
         assert "orchestrator" in {role for one in agents["items"] for role in one["roles"]}
         assert process.end()[0] == 0
 
@@ -184,7 +184,7 @@ def test_every_server_has_the_built_in_definitions_for_agents_of_ones_own(here: 
         headers = {"Authorization": f"Bearer {token()}"}
         listed = httpx.get(f"{url}/api/v1/workflows", headers=headers).json()["items"]
         assert sorted(one["id"] for one in listed) == sorted(BUILTIN_IDS)
-        filed = call("bead", "create", "helpdesk", "--title", "VPN drops", "--json")
+        filed = run_command("bead", "create", "helpdesk", "--title", "VPN drops", "--json")
         assert json.loads(filed.out)["status"] == "in_progress"
         assert process.end()[0] == 0
 
@@ -194,7 +194,7 @@ def test_what_a_server_runs_with_can_be_asked(here: Path, monkeypatch: pytest.Mo
     with serving(here, HANDRAIL_WAIT_MAX="7") as (process, url):
         monkeypatch.setenv("HANDRAIL_TOKEN", token())
         (here / "handrail.toml").unlink()
-        asked = call("settings", "--server", url)
+        asked = run_command("settings", "--server", url)
         assert (asked.code, asked.err) == (0, "")
         rows = {line.split()[0]: line.split()[1:3] for line in asked.out.splitlines()}
         assert rows["lease"] == ["2m", "handrail.toml"]

@@ -4,11 +4,11 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.cli.calling import call
+from tests.cli.command_line import run_command
 
 from handrail.server.settings import SETTINGS
 
-pytest_plugins = ["tests.cli.fixtures_both"]
+pytest_plugins = ["tests.cli.fixtures_command_targets"]
 
 
 @pytest.fixture(autouse=True)
@@ -17,7 +17,7 @@ def _here(here: Path) -> None:
 
 
 def shown(*arguments: str) -> dict[str, list[str]]:
-    called = call("settings", *arguments)
+    called = run_command("settings", *arguments)
     assert (called.code, called.err) == (0, "")
     heads, *rows = called.out.splitlines()
     assert heads.split()[:3] == ["setting", "value", "from"]
@@ -40,7 +40,7 @@ def test_every_setting_is_listed_with_its_value_and_origin(
 
 def test_settings_as_json_have_unit_and_default_too(here: Path):
     (here / "handrail.toml").write_text("lease = '90s'\n")
-    items = {one["name"]: one for one in json.loads(call("settings", "--json").out)["items"]}
+    items = {one["name"]: one for one in json.loads(run_command("settings", "--json").out)["items"]}
     assert items["lease"] == {
         "name": "lease",
         "value": 90,
@@ -53,14 +53,14 @@ def test_settings_as_json_have_unit_and_default_too(here: Path):
 
 @pytest.mark.parametrize("form", [[], ["--json"]])
 def test_a_password_is_not_shown(form: list[str]):
-    out = call("settings", "--database", "postgresql://ana:secret@host/db", *form).out
+    out = run_command("settings", "--database", "postgresql://ana:secret@host/db", *form).out
     assert "secret" not in out
     assert "postgresql://ana:***@host/db" in out
 
 
 def test_a_wrong_setting_is_one_line_and_exit_code_2(here: Path):
     (here / "handrail.toml").write_text("lease = 'soon'\n")
-    called = call("settings")
+    called = run_command("settings")
     assert (called.code, called.out) == (2, "")
     told = "handrail.toml: lease is 'soon'; give seconds, or a duration such as 10m"
     assert called.err == f"handrail settings: {told}\n"
@@ -68,6 +68,6 @@ def test_a_wrong_setting_is_one_line_and_exit_code_2(here: Path):
 
 def test_a_variable_that_was_meant_as_a_setting_is_pointed_out(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("HANDRAIL_LEESE", "3")
-    called = call("settings")
+    called = run_command("settings")
     assert called.code == 0
     assert called.err == "HANDRAIL_LEESE is no setting; did you mean HANDRAIL_LEASE?\n"

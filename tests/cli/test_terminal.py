@@ -11,13 +11,13 @@ from pathlib import Path
 from struct import pack
 from termios import TIOCSWINSZ
 
-from tests.cli.calling import call
-from tests.client.serving import PATIENCE, Server
-from tests.engine.filled import Filled
+from tests.cli.command_line import run_command
+from tests.client.live_server import PATIENCE, Server
+from tests.engine.sample_database import SampleDatabase
 
 import handrail
 
-pytest_plugins = ["tests.cli.fixtures_both"]
+pytest_plugins = ["tests.cli.fixtures_command_targets"]
 
 ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
@@ -52,47 +52,55 @@ def terminal(
     return process.returncode, ANSI.sub("", out).replace("\r\n", "\n")
 
 
-def test_a_table_fits_the_terminal_and_its_short_ids_are_enough(filled: Filled):
-    code, seen = terminal("runs", "--database", filled.url, columns=80)
+def test_a_table_fits_the_terminal_and_its_short_ids_are_enough(sample_database: SampleDatabase):
+    code, seen = terminal("runs", "--database", sample_database.url, columns=80)
     assert code == 0
     lines = seen.splitlines()
     assert max(map(len, lines)) <= 80
-    run = filled.runs["ended"]
+    run = sample_database.runs["ended"]
     assert run not in seen
     assert run[-8:] in seen
-    assert call("show", run[-8:], "--database", filled.url).code == 0
+    assert run_command("show", run[-8:], "--database", sample_database.url).code == 0
 
 
-def test_a_report_is_rendered(filled: Filled):
-    code, seen = terminal("report", filled.runs["revised"], "--database", filled.url)
+def test_a_report_is_rendered(sample_database: SampleDatabase):
+    code, seen = terminal(
+        "report", sample_database.runs["revised"], "--database", sample_database.url
+    )
     assert code == 0
     assert "## " not in seen
     assert "Rounds of review" in seen
 
 
-def test_a_run_is_watched_while_it_goes_and_the_question_says_how_to_answer(filled: Filled):
-    run = filled.runs["waiting"]
+def test_a_run_is_watched_while_it_goes_and_the_question_says_how_to_answer(
+    sample_database: SampleDatabase,
+):
+    run = sample_database.runs["waiting"]
     answered: list[str] = []
 
     def heard(so_far: str) -> None:
         found = re.search(r"answer with: handrail answer (\S+) TEXT", ANSI.sub("", so_far))
         if found and not answered:
             answered.append(found.group(1))
-            assert call("answer", found.group(1), "ok", "--database", filled.url).code == 0
+            assert (
+                run_command("answer", found.group(1), "ok", "--database", sample_database.url).code
+                == 0
+            )
 
-    code, seen = terminal("show", "--watch", run, "--database", filled.url, heard=heard)
+    code, seen = terminal("show", "--watch", run, "--database", sample_database.url, heard=heard)
     assert code == 0
     assert answered == [f"{run[-8:]}.q1"]
     assert "moves of the certificate" in seen
     assert "Done: " in seen
 
 
-def test_a_watched_run_can_be_left(filled: Filled):
+def test_a_watched_run_can_be_left(sample_database: SampleDatabase):
     """Ctrl-C: no traceback, and the exit code says so."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "handrail", "show", "--watch", filled.runs["waiting"],
-         "--database", filled.url],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=Path(filled.path).parent,
+        [sys.executable, "-m", "handrail", "show", "--watch", sample_database.runs["waiting"],
+         "--database", sample_database.url],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        cwd=Path(sample_database.path).parent,
     )  # fmt: skip
     assert process.stdout is not None
     while not process.stdout.readline().startswith("  answer with: "):
@@ -102,9 +110,11 @@ def test_a_watched_run_can_be_left(filled: Filled):
     assert (process.returncode, err) == (130, "")
 
 
-def test_a_run_is_watched_on_when_its_server_is_started_again(filled: Filled, tmp_path: Path):
-    run = filled.runs["waiting"]
-    with Server(filled.url) as server:
+def test_a_run_is_watched_on_when_its_server_is_started_again(
+    sample_database: SampleDatabase, tmp_path: Path
+):
+    run = sample_database.runs["waiting"]
+    with Server(sample_database.url) as server:
         token = server.token("admin", "ana")
         process = subprocess.Popen(
             [sys.executable, "-m", "handrail", "show", "--watch", run, "--server", server.url],

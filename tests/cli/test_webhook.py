@@ -3,10 +3,10 @@
 import json
 from typing import Any
 
-from tests.cli.test_changing import ask, done, refused
+from tests.cli.test_write_commands import ask, done, refused
 
 __all__ = ["ask"]
-pytest_plugins = ["tests.cli.fixtures_both"]
+pytest_plugins = ["tests.cli.fixtures_command_targets"]
 
 URL = "https://93.184.215.14/hook"
 

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.client.serving import Server
-from tests.kernel.driving import chain, node
+from tests.client.live_server import Server
+from tests.kernel.driven_run import chain, node
 
 from handrail import Client
 from handrail.api.operation import CallGroup
@@ -77,7 +77,7 @@ def client(request: pytest.FixtureRequest, server: Server, admin: str) -> Iterat
 
 
 @pytest.fixture
-def office(server: Server, admin: str) -> Iterator[Any]:
+def admin_client(server: Server, admin: str) -> Iterator[Any]:
     """A plain client for what a test needs beside its subject."""
     with Client(server.url, admin) as found:
         yield found

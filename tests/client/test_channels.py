@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.client.serving import Server
+from tests.client.live_server import Server
 
 from handrail import Worker
 from handrail.client.channel_turns import TurnRunner, WorkerTurn
@@ -46,13 +46,15 @@ def seated(server: Server, name: str) -> Worker:
     return Worker(server.url, server.token("agent", name), heartbeat=0.2, grace=1)
 
 
-def reads(office: Any, wanted: Callable[[list[Any]], bool], channel: str = "reviews") -> list[Any]:
+def reads(
+    admin_client: Any, wanted: Callable[[list[Any]], bool], channel: str = "reviews"
+) -> list[Any]:
     """What was said, once it is what is wanted."""
     found: list[Any] = []
     end = time.monotonic() + PATIENCE
     while time.monotonic() < end:
         after = found[-1].id if found else 0
-        found += office.channels.list_messages(channel, after=after, wait=0.2).items
+        found += admin_client.channels.list_messages(channel, after=after, wait=0.2).items
         if wanted([one.text for one in found if one.kind == "message"]):
             return found
     raise AssertionError([one.text for one in found])
@@ -65,16 +67,19 @@ def until(holds: Callable[[], bool], what: str) -> None:
         threading.Event().wait(0.02)
 
 
-def registered(office: Any, agent: str) -> None:
+def registered(admin_client: Any, agent: str) -> None:
     """Waits until it is."""
-    until(lambda: any(one.id == agent for one in office.agents.list().items), f"{agent} registers")
+    until(
+        lambda: any(one.id == agent for one in admin_client.agents.list().items),
+        f"{agent} registers",
+    )
 
 
-def join(office: Any, *agents: str, channel: str = "reviews") -> None:
+def join(admin_client: Any, *agents: str, channel: str = "reviews") -> None:
     """As soon as they have registered."""
     for agent in agents:
-        registered(office, agent)
-        office.channels.join(channel, agent)
+        registered(admin_client, agent)
+        admin_client.channels.join(channel, agent)
 
 
 def test_both_clients_have_every_call_about_channels(client: Any) -> None:
@@ -97,14 +102,14 @@ def test_both_clients_have_every_call_about_channels(client: Any) -> None:
         client.channels.get("reviews")
 
 
-def test_a_claim_gives_a_turn(server: Server, office: Any) -> None:
+def test_a_claim_gives_a_turn(server: Server, admin_client: Any) -> None:
     from handrail import Client
 
-    office.channels.create("reviews")
+    admin_client.channels.create("reviews")
     with Client(server.url, server.token("agent", "ada")) as ada:
         ada.agents.register("ada", ["talker"])
-        office.channels.join("reviews", "ada")
-        office.channels.post("reviews", "hello")
+        admin_client.channels.join("reviews", "ada")
+        admin_client.channels.post("reviews", "hello")
         turn = ada.dispatches.claim("ada")
         assert isinstance(turn, TurnView)
         assert [one.text for one in turn.messages] == ["hello"]
@@ -116,10 +121,10 @@ def test_a_claim_gives_a_turn(server: Server, office: Any) -> None:
 
 @pytest.mark.requirement("T3")
 def test_workers_take_turns_with_all_that_was_said_since_their_last_one(
-    server: Server, office: Any
+    server: Server, admin_client: Any
 ) -> None:
     heard: dict[str, list[Any]] = {"ada": [], "bob": []}
-    office.channels.create("reviews", {"maxAgentTurns": 4})
+    admin_client.channels.create("reviews", {"maxAgentTurns": 4})
     ada, bob = seated(server, "ada"), seated(server, "bob")
 
     @ada.channel("reviews")
@@ -134,16 +139,16 @@ def test_workers_take_turns_with_all_that_was_said_since_their_last_one(
         turn.say(f"hm ({turn.number})")
         return f"bob {turn.number}"
 
-    office.channels.control_turn("reviews", "pause")
+    admin_client.channels.control_turn("reviews", "pause")
     with working(ada), working(bob):
-        join(office, "ada", "bob")
-        office.channels.control_turn("reviews", "unpause")
-        said = reads(office, lambda texts: len(texts) == 8)
+        join(admin_client, "ada", "bob")
+        admin_client.channels.control_turn("reviews", "unpause")
+        said = reads(admin_client, lambda texts: len(texts) == 8)
         texts = [one.text for one in said if one.kind == "message"]
         assert texts[:4] == ["looking (1)", "ada 1", "hm (2)", "bob 2"]
         assert [one.text for one in heard["bob"][:2]] == ["looking (1)", "ada 1"]
-        office.channels.post("reviews", "and now?")
-        reads(office, lambda texts: len(texts) >= 11)
+        admin_client.channels.post("reviews", "and now?")
+        reads(admin_client, lambda texts: len(texts) >= 11)
     assert "and now?" in [one.text for one in heard["ada"] + heard["bob"]]
     for mine in heard.values():
         ids = [one.id for one in mine]
@@ -151,29 +156,31 @@ def test_workers_take_turns_with_all_that_was_said_since_their_last_one(
 
 
 @pytest.mark.requirement("T10")
-def test_a_function_pauses_its_turn_and_goes_on(server: Server, office: Any) -> None:
-    office.channels.create("reviews")
+def test_a_function_pauses_its_turn_and_goes_on(server: Server, admin_client: Any) -> None:
+    admin_client.channels.create("reviews")
     worker, states = seated(server, "ada"), []
 
     @worker.channel("reviews")
     async def build(turn: Any) -> str:
         async with turn.wait("the build", seconds=30):
-            states.append((await asyncio.to_thread(office.channels.get, "reviews")).states["ada"])
-        states.append((await asyncio.to_thread(office.channels.get, "reviews")).states["ada"])
+            states.append(
+                (await asyncio.to_thread(admin_client.channels.get, "reviews")).states["ada"]
+            )
+        states.append((await asyncio.to_thread(admin_client.channels.get, "reviews")).states["ada"])
         return "built"
 
     with working(worker):
-        join(office, "ada")
-        reads(office, lambda texts: texts == ["built"])
+        join(admin_client, "ada")
+        reads(admin_client, lambda texts: texts == ["built"])
     assert states == ["WAITING", "ACTIVE"]
 
 
 @pytest.mark.requirement("T6")
 @pytest.mark.parametrize("refused_first", [True, False], ids=["refused first", "resumed first"])
 def test_an_interrupted_answer_is_said_when_the_person_lets_it_go_on(
-    server: Server, office: Any, monkeypatch: pytest.MonkeyPatch, *, refused_first: bool
+    server: Server, admin_client: Any, monkeypatch: pytest.MonkeyPatch, *, refused_first: bool
 ) -> None:
-    office.channels.create("reviews", {"humanInterruptMode": "interrupt"})
+    admin_client.channels.create("reviews", {"humanInterruptMode": "interrupt"})
     worker, begun = seated(server, "ada"), threading.Event()
     go_on, refused, look = threading.Event(), threading.Event(), WorkerTurn._fetch_messages
 
@@ -192,20 +199,20 @@ def test_an_interrupted_answer_is_said_when_the_person_lets_it_go_on(
         return ", ".join(one.text for one in turn.more()) or "nothing new"
 
     with working(worker):
-        join(office, "ada")
+        join(admin_client, "ada")
         assert begun.wait(PATIENCE)
-        office.channels.post("reviews", "stop")
-        assert office.channels.get("reviews").states == {"ada": "WAITING"}
+        admin_client.channels.post("reviews", "stop")
+        assert admin_client.channels.get("reviews").states == {"ada": "WAITING"}
         if refused_first:
             go_on.set()
             assert refused.wait(PATIENCE)
-        office.channels.control_turn("reviews", "resume", agent_id="ada")
+        admin_client.channels.control_turn("reviews", "resume", agent_id="ada")
         go_on.set()
-        reads(office, lambda texts: texts[:3] == ["stop", "part one", "stop"])
+        reads(admin_client, lambda texts: texts[:3] == ["stop", "part one", "stop"])
 
 
-def test_a_function_that_raises_passes_the_turn_on(server: Server, office: Any) -> None:
-    office.channels.create("reviews")
+def test_a_function_that_raises_passes_the_turn_on(server: Server, admin_client: Any) -> None:
+    admin_client.channels.create("reviews")
     ada, bob = seated(server, "ada"), seated(server, "bob")
 
     @ada.channel("reviews")
@@ -217,13 +224,15 @@ def test_a_function_that_raises_passes_the_turn_on(server: Server, office: Any) 
         return f"bob {turn.number}"
 
     with working(ada), working(bob):
-        join(office, "ada", "bob")
-        reads(office, lambda texts: len(texts) >= 2 and all(t.startswith("bob") for t in texts))
+        join(admin_client, "ada", "bob")
+        reads(
+            admin_client, lambda texts: len(texts) >= 2 and all(t.startswith("bob") for t in texts)
+        )
 
 
 @pytest.mark.requirement("T5")
-def test_a_turn_that_times_out_cancels_its_function(server: Server, office: Any) -> None:
-    office.channels.create("reviews", {"defaultTimeoutSeconds": 0.3})
+def test_a_turn_that_times_out_cancels_its_function(server: Server, admin_client: Any) -> None:
+    admin_client.channels.create("reviews", {"defaultTimeoutSeconds": 0.3})
     worker, cancelled = seated(server, "ada"), threading.Event()
 
     @worker.channel("reviews")
@@ -236,15 +245,15 @@ def test_a_turn_that_times_out_cancels_its_function(server: Server, office: Any)
         return "never"
 
     with working(worker):
-        join(office, "ada")
+        join(admin_client, "ada")
         assert cancelled.wait(PATIENCE)
-    assert "never" not in [one.text for one in office.channels.list_messages("reviews").items]
+    assert "never" not in [one.text for one in admin_client.channels.list_messages("reviews").items]
 
 
 def test_a_worker_that_stops_passes_its_turn_on_and_one_that_is_back_is_queued_again(
-    server: Server, office: Any
+    server: Server, admin_client: Any
 ) -> None:
-    office.channels.create("reviews")
+    admin_client.channels.create("reviews")
     first, begun = seated(server, "ada"), threading.Event()
 
     @first.channel("reviews")
@@ -255,9 +264,9 @@ def test_a_worker_that_stops_passes_its_turn_on_and_one_that_is_back_is_queued_a
 
     first.grace = 0.1
     with working(first):
-        join(office, "ada")
+        join(admin_client, "ada")
         assert begun.wait(PATIENCE)
-    assert office.channels.get("reviews").turn is None
+    assert admin_client.channels.get("reviews").turn is None
     second = seated(server, "ada")
 
     @second.channel("reviews")
@@ -265,11 +274,14 @@ def test_a_worker_that_stops_passes_its_turn_on_and_one_that_is_back_is_queued_a
         return "here"
 
     with working(second):
-        reads(office, lambda texts: texts[:1] == ["here"])
+        reads(admin_client, lambda texts: texts[:1] == ["here"])
 
 
 def test_a_turn_whose_completion_is_on_its_way_is_not_told_as_lost(
-    server: Server, office: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    server: Server,
+    admin_client: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     """The heartbeat hears that the turn is over before its own completion is answered."""
     complete, drop = WorkerTurn.complete, TurnRunner.drop
@@ -287,7 +299,7 @@ def test_a_turn_whose_completion_is_on_its_way_is_not_told_as_lost(
 
     monkeypatch.setattr(WorkerTurn, "complete", answered_late)
     monkeypatch.setattr(TurnRunner, "drop", told)
-    office.channels.create("reviews")
+    admin_client.channels.create("reviews")
     worker = seated(server, "ada")
     worker.heartbeat = 0.05
 
@@ -296,35 +308,36 @@ def test_a_turn_whose_completion_is_on_its_way_is_not_told_as_lost(
         return "done"
 
     with caplog.at_level("INFO", "handrail.worker"), working(worker):
-        join(office, "ada")
+        join(admin_client, "ada")
         assert done.wait(PATIENCE)
     assert [one.message for one in caplog.records if "turn_lost" in one.message] == []
 
 
 @pytest.mark.requirement("T4")
 def test_a_worker_that_was_lost_in_one_of_its_channels_is_queued_there_again(
-    server: Server, office: Any
+    server: Server, admin_client: Any
 ) -> None:
     worker = seated(server, "ada")
     worker.channel("reviews", "plans")(lambda turn: None)
     for name in ("reviews", "plans"):
-        office.channels.create(name)
-        office.channels.control_turn(name, "pause")
+        admin_client.channels.create(name)
+        admin_client.channels.control_turn(name, "pause")
     with working(worker):
         for name in ("reviews", "plans"):
-            join(office, "ada", channel=name)
+            join(admin_client, "ada", channel=name)
         lost = ev.TakeOffline(agent_id="ada", detail="it was silent")
         server.do(server.engine.channels.command("reviews", lost, by="engine"))
         until(
-            lambda: office.channels.get("reviews").states == {"ada": "QUEUED"}, "it is queued again"
+            lambda: admin_client.channels.get("reviews").states == {"ada": "QUEUED"},
+            "it is queued again",
         )
-        said = [one["type"] for one in _events(office, "channel:reviews")]
+        said = [one["type"] for one in _events(admin_client, "channel:reviews")]
         assert said.count("MemberAdded") == 2
-    assert office.channels.get("plans").states == {"ada": "QUEUED"}
+    assert admin_client.channels.get("plans").states == {"ada": "QUEUED"}
 
 
-def _events(office: Any, stream: str) -> list[dict[str, Any]]:
-    return [one for one in office.audit.list(limit=100).items if one.get("stream") == stream]
+def _events(admin_client: Any, stream: str) -> list[dict[str, Any]]:
+    return [one for one in admin_client.audit.list(limit=100).items if one.get("stream") == stream]
 
 
 def test_a_channel_has_one_function_of_a_worker() -> None:
@@ -335,7 +348,7 @@ def test_a_channel_has_one_function_of_a_worker() -> None:
 
 
 def test_the_examples_of_the_page_hold_a_conversation(
-    server: Server, office: Any, monkeypatch: pytest.MonkeyPatch
+    server: Server, admin_client: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     page = (Path(__file__).resolve().parents[2] / "docs/channels.md").read_text(encoding="utf-8")
     examples = dict(re.findall(r"```python\n# (\S+)\n(.*?)```", page, flags=re.DOTALL))
@@ -345,8 +358,8 @@ def test_the_examples_of_the_page_hold_a_conversation(
     worker = made["worker"]
     worker.url, worker.token = server.url, server.token("agent", "ada")
     with working(worker):
-        registered(office, "ada")
+        registered(admin_client, "ada")
         monkeypatch.setenv("HANDRAIL_TOKEN", server.token("operator", "olga"))
         exec(examples["room.py"], {})
-        said = reads(office, lambda texts: "I have read 1 messages" in texts)
+        said = reads(admin_client, lambda texts: "I have read 1 messages" in texts)
     assert "reading …" in [one.text for one in said]

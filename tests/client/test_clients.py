@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 from tests.client.conftest import FIX, ONE
-from tests.client.flaky import Flaky, Mishap
-from tests.client.serving import PATIENCE, Server, free_port
+from tests.client.flaky_transport import Flaky, Mishap
+from tests.client.live_server import PATIENCE, Server, free_port
 
 from handrail import AsyncClient, Client, ClientError, SyncClient
 from handrail.api.calls import OPERATIONS
@@ -262,10 +262,10 @@ MISHAPS: list[list[Mishap]] = [
 @pytest.mark.requirement("L8.7")
 @pytest.mark.parametrize("mishaps", MISHAPS, ids="-".join)
 def test_a_call_that_is_tried_again_does_nothing_twice(
-    server: Server, admin: str, office: Any, mishaps: list[Mishap]
+    server: Server, admin: str, admin_client: Any, mishaps: list[Mishap]
 ):
     """Every POST of a run's life, each of them with all that can go wrong on the way."""
-    office.definitions.create(FIX)
+    admin_client.definitions.create(FIX)
     agent_token = server.token("agent", "worker-1")
     with Flaky(server.port) as flaky:
 
@@ -288,16 +288,16 @@ def test_a_call_that_is_tried_again_does_nothing_twice(
             agent.dispatches.report(
                 dispatch.id, dispatch.fence, {"outcome": "success", "text": "ok"}
             )
-            (asked,) = office.approvals.list(status="open").items
+            (asked,) = admin_client.approvals.list(status="open").items
             mishap()
             client.approvals.answer(asked.id, "ok", digest=asked.digest)
         keys = [key for key in flaky.keys if key]
     assert len(set(keys)) == 5
     assert len(keys) > 5 or mishaps == ["twice"]
-    assert [one.id for one in office.each(office.beads.list, type="work")] == [bead.id]
-    run = office.result(bead.execution_id, timeout=PATIENCE)
+    assert [one.id for one in admin_client.each(admin_client.beads.list, type="work")] == [bead.id]
+    run = admin_client.result(bead.execution_id, timeout=PATIENCE)
     assert run.terminal_status == "done_success"
-    kinds = [one["type"] for one in office.beads.list_history(bead.id).items]
+    kinds = [one["type"] for one in admin_client.beads.list_history(bead.id).items]
     assert kinds == ["started", "moved", "offered", "claimed", "reported", "moved", "asked",
                      "answered", "moved", "ended"]  # fmt: skip
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 from tests.client.conftest import ONE
-from tests.client.serving import Server, free_port
-from tests.kernel.driving import chain, node, team
+from tests.client.live_server import Server, free_port
+from tests.kernel.driven_run import chain, node, team
 
 import handrail
 from handrail import Worker
@@ -39,41 +39,41 @@ def go(work: Awaitable[None]) -> None:
 class Rig:
     """A worker beside what a test does with its server; the server is asked on threads."""
 
-    def __init__(self, server: Server, office: Any) -> None:
-        self.server, self.office = server, office
+    def __init__(self, server: Server, admin_client: Any) -> None:
+        self.server, self.admin_client = server, admin_client
         self.token = server.token("agent", "worker-1")
 
     def worker(self, **options: Any) -> Worker:
         return Worker(self.server.url, self.token, **{"heartbeat": 0.05, **options})
 
     async def filed(self, definition: dict[str, Any] = ONE, title: str = "x", **wanted: Any) -> str:
-        await self.ask(self.office.definitions.create, definition)
+        await self.ask(self.admin_client.definitions.create, definition)
         name = definition["name"]
-        bead = await self.ask(self.office.beads.create, title, workflow_id=name, **wanted)
+        bead = await self.ask(self.admin_client.beads.create, title, workflow_id=name, **wanted)
         return bead.execution_id
 
     async def ask(self, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         return await asyncio.to_thread(call, *args, **kwargs)
 
     async def ended(self, execution_id: str) -> Any:
-        return await self.ask(self.office.result, execution_id, timeout=PATIENCE)
+        return await self.ask(self.admin_client.result, execution_id, timeout=PATIENCE)
 
     async def steps(self, execution_id: str) -> Any:
-        return (await self.ask(self.office.runs.list_steps, execution_id)).items
+        return (await self.ask(self.admin_client.runs.list_steps, execution_id)).items
 
     async def heard(self, times: int) -> None:
         """Until the worker has said so often that it is alive."""
         seen = set[Any]()
         while len(seen) <= times:
-            seen.add((await self.ask(self.office.agents.get, "worker-1")).last_seen)
+            seen.add((await self.ask(self.admin_client.agents.get, "worker-1")).last_seen)
 
     async def busy(self) -> tuple[str, ...]:
-        return (await self.ask(self.office.agents.get, "worker-1")).current_work
+        return (await self.ask(self.admin_client.agents.get, "worker-1")).current_work
 
 
 @pytest.fixture
-def rig(server: Server, office: Any) -> Rig:
-    return Rig(server, office)
+def rig(server: Server, admin_client: Any) -> Rig:
+    return Rig(server, admin_client)
 
 
 class At:
@@ -283,7 +283,7 @@ def test_work_of_a_run_that_has_ended_is_cancelled(rig: Rig):
         execution = await rig.filed()
         async with At(worker):
             await began.wait()
-            await rig.ask(rig.office.runs.override, execution, "close", "enough")
+            await rig.ask(rig.admin_client.runs.override, execution, "close", "enough")
             await cancelled.wait()
             # and the worker has room again
             began.clear()
@@ -312,7 +312,7 @@ def test_what_a_thread_returns_for_an_ended_run_is_dropped_and_its_place_is_kept
         first = await rig.filed()
         async with At(worker):
             await rig.ask(began.wait)
-            await rig.ask(rig.office.runs.override, first, "close", "enough")
+            await rig.ask(rig.admin_client.runs.override, first, "close", "enough")
             second = await rig.filed()
             while "dispatch_cancelled" not in caplog.text:
                 await asyncio.sleep(0.01)
@@ -470,7 +470,7 @@ def test_a_worker_that_the_server_does_not_know_registers_again(rig: Rig):
         execution = await rig.filed()
         async with At(worker):
             await began.wait()
-            await rig.ask(rig.office.agents.remove, "worker-1")
+            await rig.ask(rig.admin_client.agents.remove, "worker-1")
             await cancelled.wait()
             await rig.ended(execution)
         assert [one.outcome for one in await rig.steps(execution)] == ["lost", "success"]
@@ -486,13 +486,13 @@ def test_a_worker_that_is_disabled_waits_until_it_is_enabled(
         worker.add(lambda _: handrail.success(), ROLE)
         async with At(worker):
             await rig.ended(await rig.filed())
-        await rig.ask(rig.office.agents.enable, "worker-1", enabled=False)
+        await rig.ask(rig.admin_client.agents.enable, "worker-1", enabled=False)
         execution = await rig.filed()
         async with At(worker):
             while "worker_disabled" not in caplog.text:
                 await asyncio.sleep(0.01)
-            assert (await rig.ask(rig.office.runs.get, execution)).status == "running"
-            await rig.ask(rig.office.agents.enable, "worker-1")
+            assert (await rig.ask(rig.admin_client.runs.get, execution)).status == "running"
+            await rig.ask(rig.admin_client.agents.enable, "worker-1")
             await rig.ended(execution)
         assert caplog.text.count("worker_disabled") == 1
 
@@ -535,7 +535,9 @@ def test_a_worker_told_to_stop_finishes_what_it_has_and_takes_nothing_new(rig: R
         await asyncio.sleep(0)
         go_on.set()
         await task
-        states = {one: (await rig.ask(rig.office.runs.get, one)).status for one in (first, second)}
+        states = {
+            one: (await rig.ask(rig.admin_client.runs.get, one)).status for one in (first, second)
+        }
         assert sorted(states.values()) == ["ended", "running"]
         assert await rig.busy() == ()
 
@@ -610,7 +612,7 @@ def test_a_result_that_comes_too_late_is_dropped(rig: Rig, caplog: pytest.LogCap
         execution = await rig.filed()
         async with At(worker):
             await began.wait()
-            await rig.ask(rig.office.runs.override, execution, "close", "enough")
+            await rig.ask(rig.admin_client.runs.override, execution, "close", "enough")
             go_on.set()
             while "result_dropped" not in caplog.text:
                 await asyncio.sleep(0.01)
@@ -661,10 +663,14 @@ def test_a_question_of_an_agent_comes_back_with_its_answer(rig: Rig):
 
         execution = await rig.filed()
         async with At(worker):
-            while not (found := (await rig.ask(rig.office.approvals.list, status="open")).items):
+            while not (
+                found := (await rig.ask(rig.admin_client.approvals.list, status="open")).items
+            ):
                 await asyncio.sleep(0.01)
             assert found[0].options == ("main", "next")
-            await rig.ask(rig.office.approvals.answer, found[0].id, "next", digest=found[0].digest)
+            await rig.ask(
+                rig.admin_client.approvals.answer, found[0].id, "next", digest=found[0].digest
+            )
             await rig.ended(execution)
         assert heard == ["next"]
 

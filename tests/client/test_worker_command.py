@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.cli.calling import call
+from tests.cli.command_line import run_command
 from tests.client.conftest import ONE
-from tests.client.serving import Server, free_port
+from tests.client.live_server import Server, free_port
 
 ROLE = "backend-engineer"
 PATIENCE = 60.0
@@ -88,19 +88,19 @@ def until(path: Path) -> None:
         time.sleep(0.01)
 
 
-def filed(office: Any) -> str:
-    office.definitions.create(ONE)
-    return office.beads.create("x", workflow_id="one").execution_id
+def filed(admin_client: Any) -> str:
+    admin_client.definitions.create(ONE)
+    return admin_client.beads.create("x", workflow_id="one").execution_id
 
 
 @pytest.mark.parametrize("target", ["agents:worker", "agents:marked"])
 def test_a_worker_from_a_module_of_the_current_folder(
-    server: Server, office: Any, tmp_path: Path, target: str
+    server: Server, admin_client: Any, tmp_path: Path, target: str
 ):
     written(tmp_path, QUICK)
-    execution = filed(office)
+    execution = filed(admin_client)
     with process(tmp_path, server, target=target) as running:
-        assert office.result(execution, timeout=PATIENCE).terminal_status == "done_success"
+        assert admin_client.result(execution, timeout=PATIENCE).terminal_status == "done_success"
         running.send_signal(signal.SIGTERM)
         _, told = running.communicate(timeout=PATIENCE)
     assert running.returncode == 0
@@ -113,41 +113,41 @@ def test_a_worker_from_a_module_of_the_current_folder(
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 @pytest.mark.parametrize("work", [ENDLESS, STUCK], ids=["async", "thread"])
 def test_a_worker_that_is_told_to_end_hands_back_what_it_cannot_finish(
-    server: Server, office: Any, tmp_path: Path, number: signal.Signals, work: str
+    server: Server, admin_client: Any, tmp_path: Path, number: signal.Signals, work: str
 ):
     written(tmp_path, work, grace=0.1)
-    execution = filed(office)
+    execution = filed(admin_client)
     with process(tmp_path, server) as running:
         until(tmp_path / "began")
         running.send_signal(number)
         _, told = running.communicate(timeout=PATIENCE)
     assert running.returncode == 0, told
     assert "Traceback" not in told
-    lost, again = office.runs.list_steps(execution).items
+    lost, again = admin_client.runs.list_steps(execution).items
     assert (lost.outcome, again.outcome) == ("lost", "")
     assert "the worker was stopped" in lost.reason
 
 
 def test_a_worker_that_is_told_to_end_finishes_what_it_can(
-    server: Server, office: Any, tmp_path: Path
+    server: Server, admin_client: Any, tmp_path: Path
 ):
     written(tmp_path, SLOW)
-    execution = filed(office)
+    execution = filed(admin_client)
     with process(tmp_path, server) as running:
         until(tmp_path / "began")
         running.send_signal(signal.SIGTERM)
         (tmp_path / "go-on").touch()
         running.communicate(timeout=PATIENCE)
     assert running.returncode == 0
-    assert office.runs.get(execution).terminal_status == "done_success"
+    assert admin_client.runs.get(execution).terminal_status == "done_success"
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_second_signal_ends_it_at_once(
-    server: Server, office: Any, tmp_path: Path, number: signal.Signals
+    server: Server, admin_client: Any, tmp_path: Path, number: signal.Signals
 ):
     written(tmp_path, STUCK, grace=600)
-    filed(office)
+    filed(admin_client)
     with process(tmp_path, server) as running:
         until(tmp_path / "began")
         running.send_signal(number)
@@ -189,7 +189,7 @@ def test_what_cannot_be_loaded_is_one_line_and_exit_code_2(
     monkeypatch.setattr(sys, "path", list(sys.path))
     for name in ("agents", "broken", "lacking", "wrong"):
         monkeypatch.delitem(sys.modules, name, raising=False)
-    done = call("worker", target)
+    done = run_command("worker", target)
     sys.modules.pop("agents", None)
     assert done.code == 2
     assert told in done.err
@@ -204,10 +204,10 @@ def test_a_server_that_is_no_address_and_a_token_that_is_refused(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.setenv("HANDRAIL_TOKEN", "hr_wrong")
-    done = call("worker", "agents:worker", "--server", f"127.0.0.1:{free_port()}")
+    done = run_command("worker", "agents:worker", "--server", f"127.0.0.1:{free_port()}")
     assert (done.code, done.err.count("\n")) == (2, 1)
     assert "say http://HOST:PORT" in done.err
-    done = call("worker", "agents:worker", "--server", server.url)
+    done = run_command("worker", "agents:worker", "--server", server.url)
     sys.modules.pop("agents", None)
     assert (done.code, done.err.count("\n")) == (1, 1)
     assert "GET /api/v1/me (401)" in done.err

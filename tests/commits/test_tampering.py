@@ -6,7 +6,14 @@ import stat
 from pathlib import Path
 
 import pytest
-from tests.commits.houses import TRACE, House, approved, git, go, refused
+from tests.commits.sample_repository import (
+    TRACE,
+    SampleRepository,
+    approved,
+    git,
+    refusal_code,
+    run_async,
+)
 
 from handrail.commits import Repository, WorkingCopies
 from handrail.commits.git import Git
@@ -17,51 +24,51 @@ REFUSES = "#!/bin/sh\necho 'no tabs, please' >&2\nexit 1\n"
 
 
 @pytest.fixture
-def house(tmp_path: Path) -> House:
-    return House(tmp_path)
+def sample(tmp_path: Path) -> SampleRepository:
+    return SampleRepository(tmp_path)
 
 
-def evil(house: House) -> str:
+def evil(sample: SampleRepository) -> str:
     """A program that leaves a trace if anybody runs it."""
-    place = house.folder / "evil"
-    place.write_text(f'#!/bin/sh\ntouch "{house.folder}/ran"\ncat\nexit 0\n')
+    place = sample.folder / "evil"
+    place.write_text(f'#!/bin/sh\ntouch "{sample.folder}/ran"\ncat\nexit 0\n')
     place.chmod(0o755)
     return str(place)
 
 
-def ran(house: House) -> bool:
-    return (house.folder / "ran").exists()
+def ran(sample: SampleRepository) -> bool:
+    return (sample.folder / "ran").exists()
 
 
-def test_a_hook_that_refuses_ends_it_and_its_words_are_told(house: House):
+def test_a_hook_that_refuses_ends_it_and_its_words_are_told(sample: SampleRepository):
     async def play():
-        house.hook("pre-commit", REFUSES)
-        refusal = await refused(house.lane.apply(await house.change("b1", FIXED), 1))
+        sample.hook("pre-commit", REFUSES)
+        refusal = await refusal_code(sample.lane.apply(await sample.change("b1", FIXED), 1))
         assert refusal.code == "hook_refused"
         assert "no tabs, please" in str(refusal)
-        assert house.log("%s") == ["begin"]
+        assert sample.log("%s") == ["begin"]
 
-    go(play())
+    run_async(play())
 
 
 @pytest.mark.parametrize("hook", ["commit-msg", "pre-push", "pre-receive", "update"])
-def test_every_hook_on_the_way_is_asked(hook: str, house: House):
+def test_every_hook_on_the_way_is_asked(hook: str, sample: SampleRepository):
     async def play():
-        change = await house.change("b1", FIXED)
-        house.hook(
+        change = await sample.change("b1", FIXED)
+        sample.hook(
             hook,
             f'{REFUSES.replace("exit 1", "")}case "$*$0" in *fence*) exit 0;; esac\n'
             f'[ "{hook}" = pre-receive ] && ! grep -q refs/heads && exit 0\nexit 1\n',
         )
-        refusal = await refused(house.lane.apply(change, 1))
+        refusal = await refusal_code(sample.lane.apply(change, 1))
         assert refusal.code == ("hook_refused" if hook == "commit-msg" else "push_refused")
         assert "no tabs, please" in str(refusal)
-        assert house.log("%s") == ["begin"]
+        assert sample.log("%s") == ["begin"]
 
-    go(play())
+    run_async(play())
 
 
-def test_the_lane_never_says_no_verify(house: House, monkeypatch: pytest.MonkeyPatch):
+def test_the_lane_never_says_no_verify(sample: SampleRepository, monkeypatch: pytest.MonkeyPatch):
     words: list[str] = []
     real = Git.run
 
@@ -70,51 +77,53 @@ def test_the_lane_never_says_no_verify(house: House, monkeypatch: pytest.MonkeyP
         return await real(self, *said, **more)  # type: ignore[arg-type]
 
     monkeypatch.setattr(Git, "run", run)
-    go(house.lane.apply(go(house.change("b1", FIXED)), 1))
+    run_async(sample.lane.apply(run_async(sample.change("b1", FIXED)), 1))
     assert {"commit", "push"} <= set(words)
     assert not {"--no-verify", "-n"} & set(words)
 
 
-def test_a_hook_that_was_made_a_plain_file_runs_all_the_same(house: House):
+def test_a_hook_that_was_made_a_plain_file_runs_all_the_same(sample: SampleRepository):
     async def play():
-        house.hook("pre-commit", REFUSES)
-        (house.bare / "hooks" / "pre-commit").chmod(0o644)
-        refusal = await refused(house.lane.apply(await house.change("b1", FIXED), 1))
+        sample.hook("pre-commit", REFUSES)
+        (sample.bare / "hooks" / "pre-commit").chmod(0o644)
+        refusal = await refusal_code(sample.lane.apply(await sample.change("b1", FIXED), 1))
         assert refusal.code == "hook_refused"
 
-    go(play())
+    run_async(play())
 
 
 def test_without_a_required_hook_nothing_is_committed(tmp_path: Path):
-    house = House(tmp_path, required_hooks=("pre-commit",))
+    sample = SampleRepository(tmp_path, required_hooks=("pre-commit",))
 
     async def play():
-        change = await house.change("b1", FIXED)
-        await house.lane.apply(change, 1)
-        (house.bare / "hooks" / "pre-commit").unlink()
-        refusal = await refused(house.lane.apply(await house.change("b2", {"b.py": "\n"}), 2))
+        change = await sample.change("b1", FIXED)
+        await sample.lane.apply(change, 1)
+        (sample.bare / "hooks" / "pre-commit").unlink()
+        refusal = await refusal_code(
+            sample.lane.apply(await sample.change("b2", {"b.py": "\n"}), 2)
+        )
         assert refusal.code == "no_hook"
 
-    go(play())
+    run_async(play())
 
 
-def tracked(tmp_path: Path) -> House:
+def tracked(tmp_path: Path) -> SampleRepository:
     """A repository that keeps its hooks beside its code."""
     hook = TRACE.format(trace=tmp_path / "trace", more="sh tools/lint.sh")
     files = {".githooks/pre-commit": hook, "tools/lint.sh": "exit 0\n", "app.py": "x = 1\n"}
-    return House(tmp_path, files, hooks=".githooks", protected=("tools/",))
+    return SampleRepository(tmp_path, files, hooks=".githooks", protected=("tools/",))
 
 
 @pytest.mark.parametrize(
     "path", [".githooks/pre-commit", ".githooks", ".GitHooks/pre-commit", "tools/lint.sh"]
 )
 def test_a_patch_that_touches_the_hooks_or_what_they_rely_on_is_refused(path: str, tmp_path: Path):
-    house = tracked(tmp_path)
+    sample = tracked(tmp_path)
 
     async def play():
-        await house.lane.apply(await house.change("b0", {"new.py": "x\n"}), 1)
-        assert len(house.traced()) == 1
-        folder = await house.copies.open("b1")
+        await sample.lane.apply(await sample.change("b0", {"new.py": "x\n"}), 1)
+        assert len(sample.traced()) == 1
+        folder = await sample.copies.open("b1")
         if path == ".githooks":
             (folder / path / "pre-commit").unlink()
             (folder / path).rmdir()
@@ -122,37 +131,37 @@ def test_a_patch_that_touches_the_hooks_or_what_they_rely_on_is_refused(path: st
         else:
             (folder / path).parent.mkdir(exist_ok=True)
             (folder / path).write_text("exit 0 # whatever\n")
-        assert (await refused(house.copies.propose("b1"))).code == "guarded"
+        assert (await refusal_code(sample.copies.propose("b1"))).code == "guarded"
 
-    go(play())
+    run_async(play())
 
 
 def test_a_hook_of_the_branch_is_disabled_by_no_mode_of_the_patch(tmp_path: Path):
-    house = tracked(tmp_path)
+    sample = tracked(tmp_path)
 
     async def play():
-        folder = await house.copies.open("b1")
+        folder = await sample.copies.open("b1")
         hook = folder / ".githooks" / "pre-commit"
         hook.chmod(hook.stat().st_mode ^ stat.S_IXUSR)
-        assert (await refused(house.copies.propose("b1"))).code == "guarded"
-        lax = WorkingCopies(Repository(url=str(house.bare)), house.folder / "lax")
+        assert (await refusal_code(sample.copies.propose("b1"))).code == "guarded"
+        lax = WorkingCopies(Repository(url=str(sample.bare)), sample.folder / "lax")
         hook = await lax.open("b2") / ".githooks" / "pre-commit"
         hook.write_text("exit 0\n")
         # Past the first look, with an id that fits: the lane looks for itself.
-        refusal = await refused(house.lane.apply(approved("b2", await lax.propose("b2")), 1))
+        refusal = await refusal_code(sample.lane.apply(approved("b2", await lax.propose("b2")), 1))
         assert refusal.code == "guarded"
 
-    go(play())
+    run_async(play())
 
 
 @pytest.mark.parametrize(
     "key",
     ["core.hooksPath", "alias.commit", "core.fsmonitor", "diff.external", "filter.x.clean"],
 )
-def test_what_an_agent_configures_in_its_copy_counts_for_nobody(key: str, house: House):
+def test_what_an_agent_configures_in_its_copy_counts_for_nobody(key: str, sample: SampleRepository):
     async def play():
-        folder = await house.copies.open("b1")
-        program = evil(house)
+        folder = await sample.copies.open("b1")
+        program = evil(sample)
         git(folder, "config", key, f"!{program}" if key.startswith("alias") else program)
         git(folder, "config", "filter.x.smudge", program)
         (folder / ".git" / "info" / "attributes").write_text("* filter=x diff=x\n")
@@ -161,38 +170,40 @@ def test_what_an_agent_configures_in_its_copy_counts_for_nobody(key: str, house:
             (folder / ".git" / "hooks" / name).write_text(Path(program).read_text())
             (folder / ".git" / "hooks" / name).chmod(0o755)
         (folder / "app.py").write_text(FIXED["app.py"])
-        proposal = await house.copies.propose("b1")
-        await house.lane.apply(approved("b1", proposal), 1)
-        assert not ran(house)
-        assert len(house.traced()) == 1
+        proposal = await sample.copies.propose("b1")
+        await sample.lane.apply(approved("b1", proposal), 1)
+        assert not ran(sample)
+        assert len(sample.traced()) == 1
 
-    go(play())
+    run_async(play())
 
 
-def test_what_a_hook_does_to_the_lanes_folder_is_undone_before_the_next_one(house: House):
+def test_what_a_hook_does_to_the_lanes_folder_is_undone_before_the_next_one(
+    sample: SampleRepository,
+):
     async def play():
-        program = evil(house)
-        house.hook(
+        program = evil(sample)
+        sample.hook(
             "pre-commit",
             TRACE.format(
-                trace=house.trace,
+                trace=sample.trace,
                 more=f'git config core.hooksPath /nowhere; git config core.sshCommand "{program}"\n'
                 f'git config filter.x.clean "{program}"; git config diff.external "{program}"\n'
                 'rm -f "$(dirname "$0")/pre-push" "$(dirname "$0")/commit-msg"\n'
                 'mkdir -p "$GIT_DIR/info"; echo "* filter=x" > "$GIT_DIR/info/attributes"',
             ),
         )
-        house.hook("pre-push", REFUSES)
-        refusal = await refused(house.lane.apply(await house.change("b1", FIXED), 1))
+        sample.hook("pre-push", REFUSES)
+        refusal = await refusal_code(sample.lane.apply(await sample.change("b1", FIXED), 1))
         assert refusal.code == "push_refused"
         assert "no tabs" in str(refusal)
-        assert not ran(house)
+        assert not ran(sample)
 
-    go(play())
+    run_async(play())
 
 
 @pytest.mark.parametrize("what", ["content", "message", "author"])
-def test_a_hook_that_rewrites_what_was_approved_is_refused(what: str, house: House):
+def test_a_hook_that_rewrites_what_was_approved_is_refused(what: str, sample: SampleRepository):
     async def play():
         text = {
             "content": ("pre-commit", "#!/bin/sh\necho x >> app.py\ngit add app.py\n"),
@@ -203,18 +214,20 @@ def test_a_hook_that_rewrites_what_was_approved_is_refused(what: str, house: Hou
                 "git commit --amend --quiet --no-edit --author 'Eve <e@e>'\n",
             ),
         }[what]
-        house.hook(*text)
-        refusal = await refused(house.lane.apply(await house.change("b1", FIXED), 1))
+        sample.hook(*text)
+        refusal = await refusal_code(sample.lane.apply(await sample.change("b1", FIXED), 1))
         assert refusal.code == "patch_changed"
-        assert house.log("%s") == ["begin"]
+        assert sample.log("%s") == ["begin"]
 
-    go(play())
+    run_async(play())
 
 
-def test_whatever_is_written_into_the_lanes_configuration_is_gone_before_it_counts(house: House):
+def test_whatever_is_written_into_the_lanes_configuration_is_gone_before_it_counts(
+    sample: SampleRepository,
+):
     async def play():
-        program = evil(house)
-        async with house.lane.folders.open_scratch() as made:
+        program = evil(sample)
+        async with sample.lane.folders.open_scratch() as made:
             config, attributes = made.folder / "config", made.folder / "info" / "attributes"
             wanted = config.read_text()
             told = f"[alias]\n\tst = !{program}\n[core]\n\tfsmonitor = {program}\n"
@@ -226,20 +239,22 @@ def test_whatever_is_written_into_the_lanes_configuration_is_gone_before_it_coun
             await made.run("add", "--all")
             assert (await made.run("st")).exit_code != 0
             config.unlink()
-            config.symlink_to(house.folder / "elsewhere")
+            config.symlink_to(sample.folder / "elsewhere")
             await made.run("status")
             assert config.read_text() == wanted
             assert not config.is_symlink()
-            assert not (house.folder / "elsewhere").exists()
+            assert not (sample.folder / "elsewhere").exists()
             assert not attributes.exists()
-        assert not ran(house)
+        assert not ran(sample)
 
-    go(play())
+    run_async(play())
 
 
-def test_variables_of_git_around_it_change_nothing(house: House, monkeypatch: pytest.MonkeyPatch):
-    program = evil(house)
-    config = house.folder / "gitconfig"
+def test_variables_of_git_around_it_change_nothing(
+    sample: SampleRepository, monkeypatch: pytest.MonkeyPatch
+):
+    program = evil(sample)
+    config = sample.folder / "gitconfig"
     config.write_text(f"[core]\n\thooksPath = /nowhere\n\tfsmonitor = {program}\n")
     for name, value in {
         "GIT_DIR": "/nowhere",
@@ -252,25 +267,25 @@ def test_variables_of_git_around_it_change_nothing(house: House, monkeypatch: py
         "GIT_CONFIG_GLOBAL": str(config),
         "GIT_EXTERNAL_DIFF": program,
         "GIT_SSH_COMMAND": program,
-        "GIT_EXEC_PATH": str(house.folder),
+        "GIT_EXEC_PATH": str(sample.folder),
         "GIT_AUTHOR_NAME": "eve",
         "GIT_COMMITTER_NAME": "eve",
         "GIT_OBJECT_DIRECTORY": "/nowhere",
-        "GIT_TEMPLATE_DIR": str(house.folder),
-        "HOME": str(house.folder),
-        "XDG_CONFIG_HOME": str(house.folder),
+        "GIT_TEMPLATE_DIR": str(sample.folder),
+        "HOME": str(sample.folder),
+        "XDG_CONFIG_HOME": str(sample.folder),
     }.items():
         monkeypatch.setenv(name, value)
-    (house.folder / ".gitconfig").write_text(config.read_text())
-    go(house.lane.apply(go(house.change("b1", FIXED)), 1))
-    assert house.log("%an %cn")[-1] == "specialist manager"
-    assert len(house.traced()) == 1
-    assert not ran(house)
+    (sample.folder / ".gitconfig").write_text(config.read_text())
+    run_async(sample.lane.apply(run_async(sample.change("b1", FIXED)), 1))
+    assert sample.log("%an %cn")[-1] == "specialist manager"
+    assert len(sample.traced()) == 1
+    assert not ran(sample)
 
 
-def test_variables_of_git_are_not_passed_on_even_if_they_are_named(house: House):
+def test_variables_of_git_are_not_passed_on_even_if_they_are_named(sample: SampleRepository):
     with pytest.raises(ValueError, match="GIT_SSH_COMMAND"):
-        Repository(url=str(house.bare), variables=("GIT_SSH_COMMAND",))
+        Repository(url=str(sample.bare), variables=("GIT_SSH_COMMAND",))
 
 
 @pytest.mark.parametrize("url", ["-x", "--upload-pack=evil", "ext::sh -c evil", ""])
@@ -288,9 +303,9 @@ def test_a_branch_that_git_would_read_as_something_else_is_none(branch: str):
 @pytest.mark.parametrize(
     "what", ["link", "submodule", "attributes", "modules", "hidden", "newline"]
 )
-def test_a_patch_with_what_leads_elsewhere_is_refused(what: str, house: House):
+def test_a_patch_with_what_leads_elsewhere_is_refused(what: str, sample: SampleRepository):
     async def play():
-        folder = await house.copies.open("b1")
+        folder = await sample.copies.open("b1")
         if what == "link":
             (folder / "passwd").symlink_to("/etc/passwd")
         elif what == "submodule":
@@ -305,78 +320,82 @@ def test_a_patch_with_what_leads_elsewhere_is_refused(what: str, house: House):
             }[what]
             (folder / name).parent.mkdir(exist_ok=True)
             (folder / name).write_text("* filter=x\n")
-        assert (await refused(house.copies.propose("b1"))).code == "guarded"
+        assert (await refusal_code(sample.copies.propose("b1"))).code == "guarded"
 
-    go(play())
+    run_async(play())
 
 
-def test_strange_but_honest_names_are_committed_as_they_are(house: House):
+def test_strange_but_honest_names_are_committed_as_they_are(sample: SampleRepository):
     async def play():
         names = ["--help", ":(glob)x", "a b", '"q".py', "ümlaut.py", "*", "$(touch x)", "-n"]
-        await house.lane.apply(await house.change("b1", dict.fromkeys(names, "x\n")), 1)
-        told = git(house.bare, "ls-tree", "-z", "--name-only", "main").split("\0")
+        await sample.lane.apply(await sample.change("b1", dict.fromkeys(names, "x\n")), 1)
+        told = git(sample.bare, "ls-tree", "-z", "--name-only", "main").split("\0")
         assert set(names) <= set(told)
 
-    go(play())
+    run_async(play())
 
 
 def test_a_repository_that_names_filters_and_holds_links_is_worked_without_running_them(
     tmp_path: Path,
 ):
-    house = House(tmp_path, {".gitattributes": "* filter=x diff=x merge=x\n", "app.py": "x = 1\n"})
+    sample = SampleRepository(
+        tmp_path, {".gitattributes": "* filter=x diff=x merge=x\n", "app.py": "x = 1\n"}
+    )
 
     async def play():
-        program = evil(house)
-        (house.mine / "out").symlink_to(house.folder)
-        house.push({"more.txt": "x\n"}, "a link")
-        folder = await house.copies.open("b1")
+        program = evil(sample)
+        (sample.mine / "out").symlink_to(sample.folder)
+        sample.push({"more.txt": "x\n"}, "a link")
+        folder = await sample.copies.open("b1")
         git(folder, "config", "filter.x.smudge", program)
         (folder / "app.py").write_text("x = 2\n")
-        await house.lane.apply(approved("b1", await house.copies.propose("b1")), 1)
-        assert house.read("app.py") == "x = 2"
-        assert not ran(house)
+        await sample.lane.apply(approved("b1", await sample.copies.propose("b1")), 1)
+        assert sample.read("app.py") == "x = 2"
+        assert not ran(sample)
 
-    go(play())
+    run_async(play())
 
 
-def test_what_is_too_large_to_be_read_is_not_proposed(house: House):
+def test_what_is_too_large_to_be_read_is_not_proposed(sample: SampleRepository):
     async def play():
-        folder = await house.copies.open("b1")
+        folder = await sample.copies.open("b1")
         (folder / "huge.txt").write_text("line\n" * 300_000)
-        assert (await refused(house.copies.propose("b1"))).code == "too_large"
+        assert (await refusal_code(sample.copies.propose("b1"))).code == "too_large"
         (folder / "huge.txt").write_bytes(os.urandom(3_000_000))
-        assert (await refused(house.copies.propose("b1"))).code == "too_large"
+        assert (await refusal_code(sample.copies.propose("b1"))).code == "too_large"
         (folder / "huge.txt").write_bytes(b"caf\xe9\n" * 3)
-        assert (await refused(house.copies.propose("b1"))).code == "no_text"
+        assert (await refusal_code(sample.copies.propose("b1"))).code == "no_text"
 
-    go(play())
+    run_async(play())
 
 
-def test_a_copy_that_was_swapped_for_a_link_or_is_not_there_proposes_nothing(house: House):
+def test_a_copy_that_was_swapped_for_a_link_or_is_not_there_proposes_nothing(
+    sample: SampleRepository,
+):
     async def play():
-        assert (await refused(house.copies.propose("b1"))).code == "no_copy"
-        folder = await house.copies.open("b1")
-        assert (await refused(house.copies.propose("b1"))).code == "nothing"
+        assert (await refusal_code(sample.copies.propose("b1"))).code == "no_copy"
+        folder = await sample.copies.open("b1")
+        assert (await refusal_code(sample.copies.propose("b1"))).code == "nothing"
         folder.rename(folder.with_name("moved"))
         folder.symlink_to("/etc")
-        assert (await refused(house.copies.propose("b1"))).code == "no_copy"
-        assert await house.copies.open("b1", fresh=True) == folder
+        assert (await refusal_code(sample.copies.propose("b1"))).code == "no_copy"
+        assert await sample.copies.open("b1", fresh=True) == folder
         assert not folder.is_symlink()
         for name in ("../x", ".x", "a/b", ""):
             with pytest.raises(ValueError, match="no id"):
-                await house.copies.open(name)
+                await sample.copies.open(name)
 
-    go(play())
+    run_async(play())
 
 
-def test_a_refused_push_of_the_fence_says_what_to_allow(house: House):
-    house.hook("update", '#!/bin/sh\ncase "$1" in refs/handrail/*) exit 1;; esac\n')
-    refusal = go(refused(house.lane.apply(go(house.change("b1", FIXED)), 1)))
+def test_a_refused_push_of_the_fence_says_what_to_allow(sample: SampleRepository):
+    sample.hook("update", '#!/bin/sh\ncase "$1" in refs/handrail/*) exit 1;; esac\n')
+    refusal = run_async(refusal_code(sample.lane.apply(run_async(sample.change("b1", FIXED)), 1)))
     assert refusal.code == "push_refused"
     assert "refs/handrail/fence/main" in str(refusal)
 
 
-def test_folders_of_the_lane_are_left_by_nobody(house: House):
-    go(house.lane.apply(go(house.change("b1", FIXED)), 1))
+def test_folders_of_the_lane_are_left_by_nobody(sample: SampleRepository):
+    run_async(sample.lane.apply(run_async(sample.change("b1", FIXED)), 1))
     for home in ("lane", "copies"):
-        assert list((house.folder / home / "at-work").iterdir()) == []
+        assert list((sample.folder / home / "at-work").iterdir()) == []

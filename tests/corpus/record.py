@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from tests.kernel.driving import chain, edge, node, plan_of, team, workflow
+from tests.kernel.driven_run import chain, edge, node, plan_of, team, workflow
 
 from handrail.kernel.result import Check, Evidence, Outcome, Result, Usage
 from handrail.kernel.run import commands as c

@@ -25,8 +25,8 @@ from pathlib import Path
 from typing import Any
 
 from tests.crash.channels_record import Notes, Record
-from tests.engine.at_work import PATIENCE
-from tests.failover.houses import Server
+from tests.engine.engines import PATIENCE
+from tests.failover.cluster import Server
 
 from handrail import Client
 from handrail.client.clients import AsyncClient

@@ -45,7 +45,7 @@ def test_a_write_that_fails_is_told_and_costs_nothing(
     library = compiled(quick)
     environment = {**os.environ, "LD_PRELOAD": str(library), "SHIM_MATCH": "crash.db"}
     numbers = [1 if LONG else first, STEP * (1 if times == 1 or LONG else 3), error, times]
-    command = [sys.executable, "-m", "tests.crash.faults", str(quick), *map(str, numbers)]
+    command = [sys.executable, "-m", "tests.crash.disk_faults", str(quick), *map(str, numbers)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.stdout, done.stderr[-2_000:]
     found = json.loads(done.stdout)

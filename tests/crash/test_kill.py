@@ -20,7 +20,7 @@ FLOOR = 10
 
 
 def campaign(folder: Path, kills: int, **environment: str) -> dict:
-    command = [sys.executable, "-m", "tests.crash.campaign", "--kills", str(kills)]
+    command = [sys.executable, "-m", "tests.crash.kill_campaign", "--kills", str(kills)]
     done = subprocess.run(
         [*command, "--folder", str(folder), "--mean", "0.1" if LONG else "0.25"],
         capture_output=True,

@@ -13,7 +13,7 @@ from urllib.parse import parse_qs, quote, urlsplit
 import psycopg
 import pytest
 from tests.crash import checks, load
-from tests.crash.proxy import Proxy
+from tests.crash.breaking_proxy import Proxy
 
 from handrail.engine import opening
 from handrail.engine.dispatch import local_executor
@@ -30,7 +30,7 @@ SECONDS = 120  # a life takes one or two; on a busy machine many times that
 @pytest.mark.heavy
 @pytest.mark.requirement("L4.6", "K1")
 def test_three_engines_through_kills_crashes_and_cuts(tmp_path: Path):
-    command = [sys.executable, "-m", "tests.crash.together", "--faults", str(FAULTS)]
+    command = [sys.executable, "-m", "tests.crash.postgres_campaign", "--faults", str(FAULTS)]
     done = subprocess.run(
         [*command, "--mean", "0.3", "--folder", str(tmp_path)],
         capture_output=True,

@@ -16,10 +16,10 @@ from pathlib import Path
 
 import pytest
 from pytest_examples import CodeExample, EvalExample, find_examples
-from tests.cli.both import alone
-from tests.cli.calling import Called, call
-from tests.client.serving import PATIENCE, Server
-from tests.docs import written
+from tests.cli.command_line import CommandResult, run_command
+from tests.cli.command_targets import isolate
+from tests.client.live_server import PATIENCE, Server
+from tests.docs import generated_parts as written
 
 from handrail.server.settings import DATABASE_DEFAULT
 from handrail.teams import install_teams
@@ -73,19 +73,19 @@ def sessions(page: str) -> Iterator[tuple[str, str]]:
             yield command, shown
 
 
-def done(command: str) -> Called:
+def done(command: str) -> CommandResult:
     """`handrail …`, with what a shell before the `|` says as its input."""
     said, _, asked = command.rpartition(" | ")
     stdin = subprocess.check_output(["bash", "-c", said], text=True) if said else ""
     words = shlex.split(asked)
     assert words[0] == "handrail", command
-    return call(*words[1:], stdin=stdin)
+    return run_command(*words[1:], stdin=stdin)
 
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.delenv("UV", raising=False)  # the pages have `handrail` on the path
-    return alone(monkeypatch, tmp_path / "page")
+    return isolate(monkeypatch, tmp_path / "page")
 
 
 def write_files(page: str, folder: Path) -> list[str]:
@@ -101,7 +101,7 @@ def test_the_sessions_of_a_page_are_real(page: str, folder: Path):
     write_files(page, folder)
     if "back-up" in page:  # of something
         Path(".handrail").mkdir()
-        assert call("run", "helpdesk", "--database", DATABASE_DEFAULT).code == 0
+        assert run_command("run", "helpdesk", "--database", DATABASE_DEFAULT).code == 0
     for command, shown in sessions(page):
         called = done(command)
         assert as_shown(shown, called.out + called.err), f"{command}\n{called.out}{called.err}"
@@ -147,7 +147,7 @@ def test_on_postgresql_the_first_command_makes_the_tables(
     (created,) = re.findall(r"^handrail (token create .*?)(?: +#.*)?$", page, flags=re.M)
     monkeypatch.setenv("HANDRAIL_DATABASE", postgres_url)
     for command in (created, "doctor", "verify"):
-        called = call(*shlex.split(command))
+        called = run_command(*shlex.split(command))
         assert called.code == 0, called
 
 
@@ -162,21 +162,21 @@ def test_the_worker_of_the_page_about_models_can_be_made(
 def test_the_quickstart_ends_with_a_run_at_a_server(folder: Path, monkeypatch: pytest.MonkeyPatch):
     """As its last part says: the starter's worker, a bead, an answer."""
     page = text_of("quickstart").partition("## Serve it")[2]
-    assert call("init", ".").code == 0
+    assert run_command("init", ".").code == 0
     with Server(f"sqlite:///{folder / 'work.db'}") as server:
         monkeypatch.setenv("HANDRAIL_DATABASE", server.database)
         token = r"\$\(handrail (token create .*)\)"
-        made = call(*shlex.split(re.findall(token, page)[0]))
+        made = run_command(*shlex.split(re.findall(token, page)[0]))
         worker, filed = re.findall(r"^handrail ((?:worker|bead create) .*)$", page, flags=re.M)
         command = shlex.split(worker.replace("http://127.0.0.1:8080", server.url))
         environment = {**os.environ, "HANDRAIL_TOKEN": made.out.strip()}
         working = subprocess.Popen([sys.executable, "-m", "handrail", *command], env=environment)
         try:
-            run = call(*shlex.split(filed)).out.split()[-1]
+            run = run_command(*shlex.split(filed)).out.split()[-1]
             question = server.do(_asked(server, run))
-            assert "faster start" in call("answer", question).out
-            assert call("answer", question, "OK").code == 0
-            assert call("show", "--watch", run).code == 0
+            assert "faster start" in run_command("answer", question).out
+            assert run_command("answer", question, "OK").code == 0
+            assert run_command("show", "--watch", run).code == 0
         finally:
             working.terminate()
             working.wait(PATIENCE)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple, get_args
 
 import pytest
-from tests.docs import written
+from tests.docs import generated_parts as written
 from tests.server.calls import ACCESS_TABLE
 
 from handrail.api.operation import API_PREFIX
@@ -32,7 +32,7 @@ from handrail.server.settings import SETTINGS as SETTINGS
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "src/handrail"
-AGAIN = "run `uv run python -m tests.docs.written`"
+AGAIN = "run `uv run python -m tests.docs.generated_parts`"
 MAKERS = {"HTTPProblemError": 1, "FieldError": 0, "refuse": 0, "warn": 0, "handle_fault": 2}
 """What makes a code, and which of its arguments is the code. Whatever else has one names it:
 `code=…`."""
@@ -42,7 +42,7 @@ OF_DEFINITIONS = tuple(
     f"kernel/definition/{name}.py"
     for name in ("reader", "plan", "feasibility", "workflow_checks", "team_checks")
 )
-"""Their codes are asked for by tests/test_definitions_page.py."""
+"""Their codes are asked for by tests/docs/test_definitions_page.py."""
 NOT_TOLD = ("testing/", *OF_DEFINITIONS, "engine/document_parser.py", "cli/definitions.py")
 VARIABLE = re.compile(r"\bHANDRAIL_[A-Z_]*[A-Z]\b")
 

@@ -3,7 +3,7 @@
 import asyncio
 import time
 
-from tests.engine.at_work import ANA, chain, go, node, opened
+from tests.engine.engines import ANA, chain, manual_engine, node, run_async
 
 from handrail.engine.redaction import redact
 from handrail.engine.services.bugs import BUG_WORKFLOW_ID
@@ -18,7 +18,7 @@ HEALS = {**chain(node("fix")), "id": BUG_WORKFLOW_ID, "name": BUG_WORKFLOW_ID}
 
 def test_a_signature_has_one_bead_until_that_is_closed(url: str, clock: ManualClock):
     async def play():
-        async with opened(url, clock) as engine:
+        async with manual_engine(url, clock) as engine:
             await engine.define(HEALS)
             first = await engine.bugs.report(ERROR, by="rudi")
             clock.advance(60)
@@ -33,12 +33,12 @@ def test_a_signature_has_one_bead_until_that_is_closed(url: str, clock: ManualCl
             (bug,) = (await engine.bugs.list()).items
             assert (bug.bead_id, bug.count) == (back.bead_id, 1)
 
-    go(play())
+    run_async(play())
 
 
 def test_two_engines_that_hear_of_it_at_once_file_one_bead(shared_url: str, clock: ManualClock):
     async def play():
-        async with opened(shared_url, clock) as one, opened(shared_url, clock) as two:
+        async with manual_engine(shared_url, clock) as one, manual_engine(shared_url, clock) as two:
             reports = (engine.bugs.report(ERROR, by="rudi") for engine in (one, two) * 10)
             found = await asyncio.gather(*reports)
             assert len({answer.bead_id for answer in found}) == 1
@@ -46,14 +46,14 @@ def test_two_engines_that_hear_of_it_at_once_file_one_bead(shared_url: str, cloc
             (bug,) = (await two.bugs.list()).items
             assert bug.count == 20
 
-    go(play())
+    run_async(play())
 
 
 def test_a_bead_that_was_filed_before_a_crash_is_found_again(
     shared_url: str, clock: ManualClock, monkeypatch
 ):
     async def play():
-        async with opened(shared_url, clock) as engine:
+        async with manual_engine(shared_url, clock) as engine:
             with monkeypatch.context() as patch:
                 patch.setattr(engine.store.bugs, "put", lambda row: False)  # it dies before
                 patch.setattr("handrail.engine.services.bugs.WRITE_ATTEMPTS_MAX", 1)
@@ -63,7 +63,7 @@ def test_a_bead_that_was_filed_before_a_crash_is_found_again(
             assert (answer.filed, answer.count) == ("new", 7)
             assert len((await engine.beads.list()).items) == 1
 
-    go(play())
+    run_async(play())
 
 
 def asdict(report: ErrorReport) -> dict:

@@ -5,17 +5,17 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from tests.engine.at_work import (
+from tests.engine.engines import (
     DONE,
     ROLE,
     abandon_engine,
     chain,
-    crashing,
-    go,
+    engine_to_abandon,
+    manual_engine,
     node,
-    opened,
-    refused,
-    worker,
+    refusal_code,
+    register_worker,
+    run_async,
 )
 
 from handrail.engine.audit.doctor import check_database
@@ -75,7 +75,7 @@ def sound(engine: Engine, channel: str = ROOM) -> None:
 @pytest.mark.requirement("T3", "T9")
 def test_turns_go_round_in_the_order_of_joining(url: str, clock: ManualClock):
     async def play():
-        async with opened(url, clock) as engine:
+        async with manual_engine(url, clock) as engine:
             view = await room(engine, "a", "b", "c")
             assert (view.active, view.queue) == ("a", ("a", "b", "c"))
             assert states(view) == {"a": "ACTIVE", "b": "QUEUED", "c": "QUEUED"}
@@ -88,25 +88,25 @@ def test_turns_go_round_in_the_order_of_joining(url: str, clock: ManualClock):
             assert "".join(order) == "abcabc"
             sound(engine)
 
-    go(play())
+    run_async(play())
 
 
 @pytest.mark.requirement("T3")
 def test_a_late_complete_ends_nobodys_turn_and_is_kept(url: str, clock: ManualClock):
     async def play():
-        async with opened(url, clock) as engine:
+        async with manual_engine(url, clock) as engine:
             await room(engine, "a", "b")
             turn = await take(engine, "a")
             clock.advance(60)
             await alive(engine, "a", "b")
             await engine.tick()
             assert (await engine.channels.get(ROOM)).active == "b"
-            assert await refused(done(engine, turn)) == "stale_turn"
+            assert await refusal_code(done(engine, turn)) == "stale_turn"
             assert (await engine.channels.get(ROOM)).active == "b"
             kept = engine.store.runs.list_notes(CHANNEL_STREAM_PREFIX + ROOM)[0]
             assert [(one.actor, one.code) for one in kept] == [("a", "stale_turn")]
 
-    go(play())
+    run_async(play())
 
 
 @pytest.mark.requirement("T5")
@@ -114,7 +114,7 @@ def test_a_turn_that_runs_out_goes_to_the_next_and_the_channel_is_told(
     url: str, clock: ManualClock
 ):
     async def play():
-        async with opened(url, clock) as engine:
+        async with manual_engine(url, clock) as engine:
             await room(engine, "a", "b")
             await engine.channels.join(ROOM, "b", by="olga", timeout_seconds=5)
             clock.advance(59)
@@ -132,7 +132,7 @@ def test_a_turn_that_runs_out_goes_to_the_next_and_the_channel_is_told(
             notices = [one.code for one in await engine.channels.log(ROOM) if one.kind == "notice"]
             assert notices == ["turn_timed_out", "turn_timed_out", "resting"]
 
-    go(play())
+    run_async(play())
 
 
 @pytest.mark.requirement("T4", "T8")
@@ -140,7 +140,7 @@ def test_an_agent_that_falls_silent_loses_its_turn_and_is_not_queued_when_it_is_
     url: str, clock: ManualClock
 ):
     async def play():
-        async with opened(url, clock, lease=60) as engine:
+        async with manual_engine(url, clock, lease=60) as engine:
             await room(engine, "a", "b", defaultTimeoutSeconds=600)
             clock.advance(61)
             await alive(engine, "b")
@@ -160,13 +160,13 @@ def test_an_agent_that_falls_silent_loses_its_turn_and_is_not_queued_when_it_is_
             codes = [one.code for one in await engine.channels.log(ROOM) if one.kind == "notice"]
             assert codes == ["agent_disconnected", "agent_disconnected", "no_agents"]
 
-    go(play())
+    run_async(play())
 
 
 @pytest.mark.requirement("T4")
 def test_an_agent_that_registers_again_has_lost_its_turn(url: str, clock: ManualClock):
     async def play():
-        async with opened(url, clock) as engine:
+        async with manual_engine(url, clock) as engine:
             await room(engine, "a", "b")
             await engine.agents.register("a", [ROLE])
             view = await engine.channels.get(ROOM)
@@ -178,29 +178,31 @@ def test_an_agent_that_registers_again_has_lost_its_turn(url: str, clock: Manual
             await engine.agents.remove("b")
             assert states(await engine.channels.get(ROOM))["b"] == "OFFLINE"
 
-    go(play())
+    run_async(play())
 
 
 def test_a_disabled_agent_is_offline_in_its_channels_until_it_is_enabled(
     url: str, clock: ManualClock
 ):
     async def play():
-        async with opened(url, clock) as engine:
+        async with manual_engine(url, clock) as engine:
             await room(engine, "a", "b")
             view = await engine.agents.enable("a", enabled=False)
             assert view.channels == {ROOM: "OFFLINE"}
             assert (await engine.channels.get(ROOM)).active == "b"
-            assert await refused(engine.channels.join(ROOM, "a", by="olga")) == "agent_disabled"
+            assert (
+                await refusal_code(engine.channels.join(ROOM, "a", by="olga")) == "agent_disabled"
+            )
             view = await engine.agents.enable("a", enabled=True)
             assert view.channels == {ROOM: "IDLE"}
 
-    go(play())
+    run_async(play())
 
 
 @pytest.mark.requirement("T13")
 def test_an_agent_in_two_channels_has_one_turn_at_a_time(url: str, clock: ManualClock):
     async def play():
-        async with opened(url, clock) as engine:
+        async with manual_engine(url, clock) as engine:
             await room(engine, "a", "b")
             view = await room(engine, "a", "c", channel="plans")
             assert view.active == "c", "a is busy in the other channel, and its turn passes"
@@ -217,13 +219,13 @@ def test_an_agent_in_two_channels_has_one_turn_at_a_time(url: str, clock: Manual
                 "ACTIVE"
             ]
 
-    go(play())
+    run_async(play())
 
 
 @pytest.mark.requirement("T13", "T5")
 def test_a_turn_that_runs_out_passes_over_who_is_busy_elsewhere(url: str, clock: ManualClock):
     async def play():
-        async with opened(url, clock) as engine:
+        async with manual_engine(url, clock) as engine:
             await room(engine, "a", "b", "c")
             plans = await room(engine, "b", channel="plans", defaultTimeoutSeconds=600)
             assert plans.active == "b"
@@ -232,7 +234,7 @@ def test_a_turn_that_runs_out_passes_over_who_is_busy_elsewhere(url: str, clock:
             await engine.tick()
             assert (await engine.channels.get(ROOM)).active == "c"
 
-    go(play())
+    run_async(play())
 
 
 @pytest.mark.requirement("T3", "T13")
@@ -240,8 +242,8 @@ def test_channels_decided_together_give_an_agent_no_more_turns_than_it_has_room_
     url: str, clock: ManualClock
 ):
     async def play():
-        async with opened(url, clock) as engine:
-            await worker(engine, name="a", capacity=2)
+        async with manual_engine(url, clock) as engine:
+            await register_worker(engine, name="a", capacity=2)
             names = [f"c{n}" for n in range(5)]
             for name in names:
                 await room(engine, "a", channel=name)
@@ -254,13 +256,13 @@ def test_channels_decided_together_give_an_agent_no_more_turns_than_it_has_room_
             )
             assert len(await engine.channels.turns_of("a")) == 2
 
-    go(play())
+    run_async(play())
 
 
 @pytest.mark.requirement("T13")
 def test_a_channel_whose_only_agent_was_busy_goes_on_when_it_is_free(url: str, clock: ManualClock):
     async def play():
-        async with opened(url, clock) as engine:
+        async with manual_engine(url, clock) as engine:
             await room(engine, "a", "b")
             view = await room(engine, "a", channel="plans")
             assert (view.active, view.members[0].busy) == (None, True)
@@ -271,15 +273,15 @@ def test_a_channel_whose_only_agent_was_busy_goes_on_when_it_is_free(url: str, c
             await engine.tick()
             assert (await engine.channels.get("plans")).active == "a"
 
-    go(play())
+    run_async(play())
 
 
 @pytest.mark.requirement("T13")
 def test_a_dispatch_and_a_turn_are_the_same_active(url: str, clock: ManualClock):
     async def play():
-        async with opened(url, clock) as engine:
+        async with manual_engine(url, clock) as engine:
             await engine.define(chain(node("a")))
-            await worker(engine, name="a")
+            await register_worker(engine, name="a")
             run = await engine.start("w")
             dispatch = await engine.claims.claim_next("a")
             assert dispatch is not None
@@ -301,14 +303,14 @@ def test_a_dispatch_and_a_turn_are_the_same_active(url: str, clock: ManualClock)
             assert step is not None
             assert step.run.id == second.id
 
-    go(play())
+    run_async(play())
 
 
 @pytest.mark.requirement("T13")
 def test_an_agent_with_room_for_two_has_two_turns(url: str, clock: ManualClock):
     async def play():
-        async with opened(url, clock) as engine:
-            await worker(engine, name="a", capacity=2)
+        async with manual_engine(url, clock) as engine:
+            await register_worker(engine, name="a", capacity=2)
             for name in ("one", "two", "three"):
                 await room(engine, "a", channel=name)
             assert (await engine.channels.get("two")).active == "a"
@@ -317,7 +319,7 @@ def test_an_agent_with_room_for_two_has_two_turns(url: str, clock: ManualClock):
             second = await take(engine, "a")
             assert {first.channel_id, second.channel_id} == {"one", "two"}
 
-    go(play())
+    run_async(play())
 
 
 @pytest.mark.requirement("T3", "T13")
@@ -325,7 +327,7 @@ def test_two_engines_that_grant_at_once_never_give_an_agent_two_turns(
     shared_url: str, clock: ManualClock
 ):
     async def play():
-        async with opened(shared_url, clock) as one, opened(shared_url, clock) as two:
+        async with manual_engine(shared_url, clock) as one, manual_engine(shared_url, clock) as two:
             for name in ("x", "y"):
                 await room(one, channel=name, order="manual")
             await one.agents.register("a", [ROLE])
@@ -341,7 +343,7 @@ def test_two_engines_that_grant_at_once_never_give_an_agent_two_turns(
             held = [m for m in one.store.channels.list_memberships("a") if m.turn is not None]
             assert len(held) == 1
 
-    go(play())
+    run_async(play())
 
 
 @pytest.mark.requirement("T6")
@@ -364,7 +366,7 @@ def test_a_person_speaks_in_a_turn_as_the_mode_says(
     other_sees: list[str],
 ):
     async def play():
-        async with opened(url, clock) as engine:
+        async with manual_engine(url, clock) as engine:
             await room(engine, "a", "b", humanInterruptMode=mode)
             turn = await take(engine, "a")
             assert turn.messages == ()
@@ -376,7 +378,7 @@ def test_a_person_speaks_in_a_turn_as_the_mode_says(
             assert [one.text for one in log] == active_sees
             if mode == "interrupt":
                 assert (
-                    await refused(engine.channels.say(ROOM, "a", "but", turn=turn.turn))
+                    await refusal_code(engine.channels.say(ROOM, "a", "but", turn=turn.turn))
                     == "not_active"
                 )
                 resumed = ev.ResumeTurn(agent_id="a", human=True)
@@ -387,13 +389,13 @@ def test_a_person_speaks_in_a_turn_as_the_mode_says(
             await done(engine, turn)
             assert [m.text for m in (await take(engine, "b")).messages] == other_sees
 
-    go(play())
+    run_async(play())
 
 
 @pytest.mark.requirement("T6")
 def test_nothing_that_was_said_is_lost_or_given_twice(url: str, clock: ManualClock):
     async def play():
-        async with opened(url, clock) as engine:
+        async with manual_engine(url, clock) as engine:
             view = await room(engine, "a", "b", "c", humanInterruptMode="queue")
             got: dict[str, list[str]] = {"a": [], "b": [], "c": []}
             said: list[tuple[str, str]] = []
@@ -411,12 +413,12 @@ def test_nothing_that_was_said_is_lost_or_given_twice(url: str, clock: ManualClo
                 assert texts == missed[: len(texts)]
                 assert len(missed) - len(texts) <= 6, "what came after its last turn"
 
-    go(play())
+    run_async(play())
 
 
 def test_the_same_message_sent_again_is_said_once(url: str, clock: ManualClock):
     async def play():
-        async with opened(url, clock) as engine:
+        async with manual_engine(url, clock) as engine:
             await room(engine, "a", "b")
             first = await engine.channels.post(ROOM, "hello", by="ana", key="k1")
             again = await engine.channels.post(ROOM, "hello", by="ana", key="k1")
@@ -429,13 +431,13 @@ def test_the_same_message_sent_again_is_said_once(url: str, clock: ManualClock):
             ).id == one.id
             assert len(await engine.channels.log(ROOM)) == 2
 
-    go(play())
+    run_async(play())
 
 
 @pytest.mark.requirement("T7")
 def test_silence_after_an_answer_ends_the_turn_where_that_is_wanted(url: str, clock: ManualClock):
     async def play():
-        async with opened(url, clock) as engine:
+        async with manual_engine(url, clock) as engine:
             await room(engine, "a", "b", autoDetectTurnEnd=True)
             turn = await take(engine, "a")
             clock.advance(9)
@@ -447,13 +449,13 @@ def test_silence_after_an_answer_ends_the_turn_where_that_is_wanted(url: str, cl
             await engine.tick()
             assert (await engine.channels.get(ROOM)).active == "b"
 
-    go(play())
+    run_async(play())
 
 
 @pytest.mark.requirement("T10")
 def test_a_wait_keeps_the_turn_until_it_is_resolved_or_over(url: str, clock: ManualClock):
     async def play():
-        async with opened(url, clock) as engine:
+        async with manual_engine(url, clock) as engine:
             await room(engine, "a", "b")
             turn = await take(engine, "a")
             wait = ev.RequestWait(agent_id="a", turn=turn.turn, seconds=100, reason="the build")
@@ -478,13 +480,13 @@ def test_a_wait_keeps_the_turn_until_it_is_resolved_or_over(url: str, clock: Man
             view = await engine.channels.get(ROOM)
             assert (view.active, states(view)["a"]) == ("b", "QUEUED")
 
-    go(play())
+    run_async(play())
 
 
 @pytest.mark.requirement("T14")
 def test_a_channel_rests_after_so_many_turns_and_wakes_for_a_person(url: str, clock: ManualClock):
     async def play():
-        async with opened(url, clock) as engine:
+        async with manual_engine(url, clock) as engine:
             view = await room(engine, "a", "b", maxAgentTurns=4)
             for _ in range(4):
                 turn = await take(engine, view.active or "")
@@ -497,7 +499,7 @@ def test_a_channel_rests_after_so_many_turns_and_wakes_for_a_person(url: str, cl
             assert posted.disposition == "delivered"
             assert (await engine.channels.get(ROOM)).active == "a"
 
-    go(play())
+    run_async(play())
 
 
 @pytest.mark.requirement("T11")
@@ -505,20 +507,20 @@ def test_the_installation_says_how_long_turns_and_waits_are_where_a_channel_does
     url: str, clock: ManualClock
 ):
     async def play():
-        async with opened(url, clock, turn_timeout=7, wait_timeout=8) as engine:
+        async with manual_engine(url, clock, turn_timeout=7, wait_timeout=8) as engine:
             config = (await room(engine)).turn_config
             assert (config.default_timeout_seconds, config.wait_timeout_seconds) == (7, 8)
             config = (await room(engine, channel="b", defaultTimeoutSeconds=9)).turn_config
             assert (config.default_timeout_seconds, config.max_agent_turns) == (9, 50)
             wrong = engine.channels.turn_config({"maxAgentTurns": 0})
-            assert await refused(engine.channels.open("c", wrong, by="olga")) == "bad_config"
+            assert await refusal_code(engine.channels.open("c", wrong, by="olga")) == "bad_config"
 
-    go(play())
+    run_async(play())
 
 
 def test_priority_and_manual_orders(url: str, clock: ManualClock):
     async def play():
-        async with opened(url, clock) as engine:
+        async with manual_engine(url, clock) as engine:
             await room(engine, order="priority")
             for agent, priority in (("a", 1), ("b", 5), ("c", 3)):
                 await engine.agents.register(agent, [ROLE])
@@ -535,39 +537,39 @@ def test_priority_and_manual_orders(url: str, clock: ManualClock):
             assert view.active is None
             view = await engine.channels.command("m", ev.GrantTurn(agent_id="e"), by="ana")
             assert view.active == "e"
-            assert await refused(
+            assert await refusal_code(
                 engine.channels.command("m", ev.GrantTurn(agent_id="d"), by="a")
             ) == ("turn_held")
 
-    go(play())
+    run_async(play())
 
 
 def test_a_closed_channel_is_gone_and_may_be_opened_again(url: str, clock: ManualClock):
     async def play():
-        async with opened(url, clock) as engine:
+        async with manual_engine(url, clock) as engine:
             await room(engine, "a", "b")
             old = await take(engine, "a")
             await engine.channels.post(ROOM, "hello", by="ana")
-            assert await refused(engine.channels.open(ROOM, by="olga")) == "channel_exists"
+            assert await refusal_code(engine.channels.open(ROOM, by="olga")) == "channel_exists"
             await engine.channels.close(ROOM, by="olga")
-            assert await refused(engine.channels.get(ROOM)) == "unknown_channel"
-            assert await refused(done(engine, old)) == "unknown_channel"
+            assert await refusal_code(engine.channels.get(ROOM)) == "unknown_channel"
+            assert await refusal_code(done(engine, old)) == "unknown_channel"
             assert (await engine.channels.list()).items == ()
             assert (await engine.agents.get("a")).channels == {}
-            assert await refused(engine.channels.close(ROOM, by="olga")) == "unknown_channel"
+            assert await refusal_code(engine.channels.close(ROOM, by="olga")) == "unknown_channel"
             view = await room(engine, "a")
             assert (view.turn and view.turn.number, view.paused) == (2, False)
             assert [one.text for one in await engine.channels.log(ROOM)] == ["hello"]
-            assert await refused(done(engine, old)) == "stale_turn"
+            assert await refusal_code(done(engine, old)) == "stale_turn"
 
-    go(play())
+    run_async(play())
 
 
 def test_a_turn_survives_an_engine_that_dies_and_an_outage_costs_it_nothing(
     shared_url: str, clock: ManualClock
 ):
     async def play():
-        engine = await crashing(shared_url, clock)
+        engine = await engine_to_abandon(shared_url, clock)
         await room(engine, "a", "b")
         turn = await take(engine, "a")
         await engine.channels.post(ROOM, "hello", by="ana")
@@ -575,7 +577,7 @@ def test_a_turn_survives_an_engine_that_dies_and_an_outage_costs_it_nothing(
         await engine.tick()
         await abandon_engine(engine)
         clock.advance(hours=1)
-        async with opened(shared_url, clock) as again:
+        async with manual_engine(shared_url, clock) as again:
             await again.tick()
             view = await again.channels.get(ROOM)
             assert view.active == "a"
@@ -586,14 +588,14 @@ def test_a_turn_survives_an_engine_that_dies_and_an_outage_costs_it_nothing(
             await again.tick()
             assert (await again.channels.get(ROOM)).active == "b"
 
-    go(play())
+    run_async(play())
 
 
 def test_whoever_waits_for_work_is_given_a_turn_as_soon_as_it_is_granted(
     url: str, clock: ManualClock
 ):
     async def play():
-        async with opened(url, clock) as engine:
+        async with manual_engine(url, clock) as engine:
             await room(engine, "a", "b")
             first = await take(engine, "a")
             waiting = asyncio.create_task(engine.claims.claim_next("b", wait=10))
@@ -606,12 +608,12 @@ def test_whoever_waits_for_work_is_given_a_turn_as_soon_as_it_is_granted(
             assert [one.text for one in turn.messages] == ["your turn"]
             assert [one.text for one in await log] == ["your turn"]
 
-    go(play())
+    run_async(play())
 
 
 def test_the_record_of_a_channel_is_chained_and_checked(shared_url: str, clock: ManualClock):
     async def play():
-        async with opened(shared_url, clock) as engine:
+        async with manual_engine(shared_url, clock) as engine:
             view = await room(engine, "a", "b")
             for _ in range(3):
                 turn = await take(engine, view.active or "")
@@ -632,4 +634,4 @@ def test_the_record_of_a_channel_is_chained_and_checked(shared_url: str, clock: 
         finally:
             records.close()
 
-    go(play())
+    run_async(play())

@@ -5,8 +5,8 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from tests.cli.calling import call
-from tests.engine.at_work import ROLE, go, opened
+from tests.cli.command_line import run_command
+from tests.engine.engines import ROLE, manual_engine, run_async
 
 from handrail.engine.audit.verification import verify
 from handrail.engine.commit.channel_change import CHANNEL_STREAM_PREFIX
@@ -78,7 +78,7 @@ class Talked:
 
 
 async def _talk(url: str, clock: ManualClock) -> None:
-    async with opened(url, clock) as engine:
+    async with manual_engine(url, clock) as engine:
         for agent in ("ada", "bob"):
             await engine.agents.register(agent, [ROLE])
         await engine.channels.open(ROOM, by="olga")
@@ -97,7 +97,7 @@ async def _talk(url: str, clock: ManualClock) -> None:
 @pytest.fixture(scope="module")
 def conversation(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     path = tmp_path_factory.mktemp("talked") / "work.db"
-    go(_talk(f"sqlite:///{path}", ManualClock()))
+    run_async(_talk(f"sqlite:///{path}", ManualClock()))
     with closing(sqlite3.connect(path)) as db:
         db.execute("PRAGMA journal_mode = DELETE")  # one file, to copy
     return path.read_bytes()
@@ -173,7 +173,7 @@ def test_a_line_that_nobody_said_is_found_and_named(talked: Talked):
         " 1, 'approved', NULL, at FROM channel_log WHERE number = 3"
     )
     assert talked.codes() == {"row_extra"}
-    called = call("verify", "--database", talked.url)
+    called = run_command("verify", "--database", talked.url)
     assert called.code == 1
     assert "channel reviews: channel_log has a line that no event made" in called.out + called.err
 

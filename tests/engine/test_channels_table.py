@@ -4,7 +4,7 @@ and whatever else is tried moves nobody."""
 from collections.abc import Awaitable, Callable
 
 import pytest
-from tests.engine.at_work import ROLE, go, opened
+from tests.engine.engines import ROLE, manual_engine, run_async
 
 from handrail.engine.engine import Engine
 from handrail.engine.errors import RefusedError
@@ -101,7 +101,7 @@ def allowed(state: AgentState, trigger: Trigger) -> bool:
 def test_every_cell_of_the_table_through_the_engine(state: AgentState, trigger: Trigger):
     async def play():
         clock = ManualClock()
-        async with opened("sqlite://", clock) as engine:
+        async with manual_engine("sqlite://", clock) as engine:
             stage = Stage(engine, clock)
             await stage.set(
                 state,
@@ -123,4 +123,4 @@ def test_every_cell_of_the_table_through_the_engine(state: AgentState, trigger: 
                 assert (state, trigger) not in [(one, why) for one, why, _ in new]
                 assert not refusal or not new, "a refusal moves nobody"
 
-    go(play())
+    run_async(play())

@@ -5,7 +5,7 @@ import os
 import random
 
 import pytest
-from tests.engine.at_work import ROLE, go, opened
+from tests.engine.engines import ROLE, manual_engine, run_async
 
 from handrail.engine.audit.doctor import check_database
 from handrail.engine.audit.verification import verify
@@ -171,7 +171,7 @@ def test_everybody_at_once_on_two_engines_breaks_nothing(
     shared_url: str, clock: ManualClock, seed: int
 ):
     async def play():
-        async with opened(shared_url, clock) as one, opened(shared_url, clock) as two:
+        async with manual_engine(shared_url, clock) as one, manual_engine(shared_url, clock) as two:
             crowd = Crowd([one, two], seed)
             await crowd.furnish()
             for number in range(4 * ROUNDS):
@@ -195,4 +195,4 @@ def test_everybody_at_once_on_two_engines_breaks_nothing(
         finally:
             records.close()
 
-    go(play())
+    run_async(play())

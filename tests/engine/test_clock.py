@@ -5,7 +5,16 @@ from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
 
 import pytest
-from tests.engine.at_work import ANA, DONE, abandon_engine, chain, go, node, started, worker
+from tests.engine.engines import (
+    ANA,
+    DONE,
+    abandon_engine,
+    chain,
+    node,
+    register_worker,
+    run_async,
+    start_run,
+)
 
 from handrail.engine import opening
 from handrail.engine.clock import steady_clock
@@ -124,7 +133,7 @@ def test_a_jump_while_the_engine_runs_fires_nothing_and_puts_nothing_out_of_orde
 ):
     async def play() -> None:
         async with alive(file_url) as engine:
-            run = await started(engine, ASKS)
+            run = await start_run(engine, ASKS)
             (question,) = await run.questions(0)
             machine.jumps(jump)
             await awake(engine, machine, 23.9 * HOUR)
@@ -141,7 +150,7 @@ def test_a_jump_while_the_engine_runs_fires_nothing_and_puts_nothing_out_of_orde
             assert (await run.state()).seq == before, "once"
             await ordered(engine, run.id)
 
-    go(play())
+    run_async(play())
 
 
 @pytest.mark.parametrize("jump", [DAY, -DAY])
@@ -150,8 +159,8 @@ def test_a_jump_while_the_engine_runs_costs_no_agent_its_work(
 ):
     async def play() -> None:
         async with alive(file_url) as engine:
-            run = await started(engine, WORKS)
-            agent = await worker(engine)
+            run = await start_run(engine, WORKS)
+            agent = await register_worker(engine)
             dispatch = await agent.get()
             machine.jumps(jump)
             await engine.tick()
@@ -159,7 +168,7 @@ def test_a_jump_while_the_engine_runs_costs_no_agent_its_work(
             assert ended.terminal_status == "done_success"
             await ordered(engine, run.id)
 
-    go(play())
+    run_async(play())
 
 
 # Across a restart
@@ -171,7 +180,7 @@ def test_a_wall_that_went_back_while_nobody_was_there(file_url: str, machine: Ma
 
     async def play() -> None:
         async with alive(file_url, dies=dies) as engine:
-            run_id = (await started(engine, ASKS)).id
+            run_id = (await start_run(engine, ASKS)).id
             await awake(engine, machine, 10 * HOUR)
         machine.jumps(-DAY)
         async with alive(file_url) as engine:
@@ -183,7 +192,7 @@ def test_a_wall_that_went_back_while_nobody_was_there(file_url: str, machine: Ma
             assert not [e for e in await engine.runs.history(run_id) if isinstance(e, ClocksPushed)]
             await ordered(engine, run_id)
 
-    go(play())
+    run_async(play())
 
 
 @pytest.mark.parametrize("dies", [True, False], ids=["killed", "closed"])
@@ -194,7 +203,7 @@ def test_a_wall_that_went_forward_while_nobody_was_there(
 
     async def play() -> None:
         async with alive(file_url, dies=dies) as engine:
-            run_id = (await started(engine, ASKS)).id
+            run_id = (await start_run(engine, ASKS)).id
             await awake(engine, machine, 10 * HOUR)
         machine.jumps(2 * DAY)
         async with alive(file_url) as engine:
@@ -207,13 +216,13 @@ def test_a_wall_that_went_forward_while_nobody_was_there(
             assert (await run.state()).has_ended
             await ordered(engine, run_id)
 
-    go(play())
+    run_async(play())
 
 
 def test_a_jump_there_and_back_over_two_restarts(file_url: str, machine: Machine):
     async def play() -> None:
         async with alive(file_url, dies=True) as engine:
-            run_id = (await started(engine, ASKS)).id
+            run_id = (await start_run(engine, ASKS)).id
         machine.jumps(DAY)
         async with alive(file_url, dies=True) as engine:
             await awake(engine, machine, HOUR)
@@ -228,7 +237,7 @@ def test_a_jump_there_and_back_over_two_restarts(file_url: str, machine: Machine
             assert sum(event.seconds for event in pushed) == pytest.approx(DAY, abs=60)
             await ordered(engine, run_id)
 
-    go(play())
+    run_async(play())
 
 
 # Outages
@@ -242,7 +251,7 @@ def test_clocks_stand_still_while_nobody_is_alive_and_only_then(
 
     async def play() -> None:
         async with alive(file_url, dies=dies) as engine:
-            run_id = (await started(engine, ASKS)).id
+            run_id = (await start_run(engine, ASKS)).id
             deadline = (await engine.runs.state(run_id)).pending_approvals.popitem()[1].deadline
             await awake(engine, machine, 10 * HOUR)
         machine.passes(5 * HOUR)
@@ -261,13 +270,13 @@ def test_clocks_stand_still_while_nobody_is_alive_and_only_then(
             await awake(engine, machine, 0.3 * HOUR)
             assert (await engine.runs.state(run_id)).has_ended
 
-    go(play())
+    run_async(play())
 
 
 def test_restarts_one_after_the_other_push_a_clock_once_for_each(file_url: str, machine: Machine):
     async def play() -> None:
         async with alive(file_url, dies=True) as engine:
-            run_id = (await started(engine, ASKS)).id
+            run_id = (await start_run(engine, ASKS)).id
         for _ in range(3):
             machine.passes(2 * HOUR)
             async with alive(file_url, dies=True):
@@ -281,7 +290,7 @@ def test_restarts_one_after_the_other_push_a_clock_once_for_each(file_url: str, 
             assert sum(event.seconds for event in pushed) == pytest.approx(6 * HOUR, abs=60)
             await ordered(engine, run_id)
 
-    go(play())
+    run_async(play())
 
 
 def test_an_answer_after_an_outage_longer_than_the_deadline_is_taken(
@@ -289,7 +298,7 @@ def test_an_answer_after_an_outage_longer_than_the_deadline_is_taken(
 ):
     async def play() -> None:
         async with alive(file_url, dies=True) as engine:
-            run_id = (await started(engine, ASKS)).id
+            run_id = (await start_run(engine, ASKS)).id
         machine.passes(3 * DAY)
         async with alive(file_url) as engine:
             (question,) = await engine.run(run_id).questions(0)
@@ -299,7 +308,7 @@ def test_an_answer_after_an_outage_longer_than_the_deadline_is_taken(
             assert ended.terminal_status == "done_success"
             await ordered(engine, run_id)
 
-    go(play())
+    run_async(play())
 
 
 def test_an_agent_outside_keeps_its_work_through_an_outage(file_url: str, machine: Machine):
@@ -307,8 +316,8 @@ def test_an_agent_outside_keeps_its_work_through_an_outage(file_url: str, machin
 
     async def play() -> None:
         async with alive(file_url, dies=True) as engine:
-            run_id = (await started(engine, WORKS)).id
-            dispatch = await (await worker(engine, name="outside")).get()
+            run_id = (await start_run(engine, WORKS)).id
+            dispatch = await (await register_worker(engine, name="outside")).get()
         machine.passes(2 * HOUR)
         async with alive(file_url) as engine:
             await engine.tick()
@@ -320,14 +329,14 @@ def test_an_agent_outside_keeps_its_work_through_an_outage(file_url: str, machin
             assert not [e for e in await engine.runs.history(run_id) if isinstance(e, TimedOut)]
             assert ended.seq > state.seq
 
-    go(play())
+    run_async(play())
 
 
 def test_a_timeout_of_work_fires_once_whatever_the_wall_does(file_url: str, machine: Machine):
     async def play() -> None:
         async with alive(file_url) as engine:
-            run = await started(engine, WORKS)
-            agent = await worker(engine)
+            run = await start_run(engine, WORKS)
+            agent = await register_worker(engine)
             await agent.get()
             for hour in range(8):
                 machine.jumps(DAY if hour % 2 else -DAY)
@@ -342,4 +351,4 @@ def test_a_timeout_of_work_fires_once_whatever_the_wall_does(file_url: str, mach
             assert HOUR <= (fired[0].at - first.at).total_seconds() < 1.3 * HOUR
             await ordered(engine, run.id)
 
-    go(play())
+    run_async(play())

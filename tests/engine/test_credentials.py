@@ -2,7 +2,7 @@
 
 import asyncio
 
-from tests.engine.at_work import go, opened
+from tests.engine.engines import manual_engine, run_async
 
 from handrail.testing import row_factories as a
 from handrail.testing.clock import ManualClock
@@ -12,7 +12,7 @@ pytest_plugins = ["tests.fixtures_postgres"]
 
 def test_a_sign_in_is_used_once_before_it_expires(url: str, clock: ManualClock):
     async def play():
-        async with opened(url, clock) as engine:
+        async with manual_engine(url, clock) as engine:
             good = a.credential("c1", kind="sign_in", expires_at=a.at(60))
             late = a.credential("c2", kind="sign_in", expires_at=a.at(60))
             for row in (good, late):
@@ -24,12 +24,12 @@ def test_a_sign_in_is_used_once_before_it_expires(url: str, clock: ManualClock):
             clock.advance(60)
             assert await engine.credentials.use_sign_in(late.digest) is None
 
-    go(play())
+    run_async(play())
 
 
 def test_tokens_are_listed_and_revoked(url: str, clock: ManualClock):
     async def play():
-        async with opened(url, clock) as engine:
+        async with manual_engine(url, clock) as engine:
             assert not await engine.credentials.has_tokens()
             await engine.credentials.add(a.credential("c1"))
             assert await engine.credentials.has_tokens()
@@ -40,12 +40,12 @@ def test_tokens_are_listed_and_revoked(url: str, clock: ManualClock):
             assert await engine.credentials.get(row.digest) == row
             assert not await engine.credentials.has_tokens()
 
-    go(play())
+    run_async(play())
 
 
 def test_kept_answers_are_given_again_for_a_day(url: str, clock: ManualClock):
     async def play():
-        async with opened(url, clock) as engine:
+        async with manual_engine(url, clock) as engine:
             first = a.key("http:k1")
             await engine.stored_answers.put([first])
             await engine.stored_answers.put([a.key("http:k1", answer='"late"')])
@@ -55,4 +55,4 @@ def test_kept_answers_are_given_again_for_a_day(url: str, clock: ManualClock):
             await engine.tick()
             assert await engine.stored_answers.get("http:k1", "ola") is None
 
-    go(play())
+    run_async(play())

@@ -4,26 +4,26 @@ import asyncio
 from typing import Any
 
 import pytest
-from tests.engine.at_work import (
+from tests.engine.engines import (
     ANA,
     COMMIT,
     DONE,
     FAILED,
     ROLE,
+    advance_with_ticks,
     chain,
     check_stored,
     edge,
-    go,
+    events_of,
+    manual_engine,
     node,
-    of,
-    opened,
-    pulses,
-    quiet,
-    refused,
-    started,
+    refusal_code,
+    register_worker,
+    run_async,
+    start_run,
     team,
     until,
-    worker,
+    wait_until_idle,
     workflow,
 )
 
@@ -54,40 +54,43 @@ BOTH = workflow(
 @pytest.mark.requirement("L3.2", "L9.1", "L9.2")
 def test_work_goes_only_to_agents_with_the_role(url: str, clock: ManualClock):
     async def play():
-        async with opened(url, clock) as engine:
-            run = await started(engine, TWO)
-            coder, qa = await worker(engine), await worker(engine, "qa-engineer", "ceo")
+        async with manual_engine(url, clock) as engine:
+            run = await start_run(engine, TWO)
+            coder, qa = (
+                await register_worker(engine),
+                await register_worker(engine, "qa-engineer", "ceo"),
+            )
             assert await qa.claim() is None
             await coder.work()
             assert await coder.claim() is None
             dispatch = await qa.get()
             assert (dispatch.run.id, dispatch.node, dispatch.role) == (run.id, "b", "qa-engineer")
             await qa.report(dispatch)
-            agents = [(e.step_id, e.agent) for e in await of(engine, run.id, Claimed)]
+            agents = [(e.step_id, e.agent) for e in await events_of(engine, run.id, Claimed)]
             assert agents == [("a", coder.name), ("b", qa.name)]
 
-    go(play())
+    run_async(play())
 
 
 @pytest.mark.requirement("L9.2")
 def test_the_first_in_the_queue_is_the_most_urgent_then_the_oldest(url: str, clock: ManualClock):
     async def play():
-        async with opened(url, clock) as engine:
+        async with manual_engine(url, clock) as engine:
             await engine.define(ONE)
             runs: dict[str, str] = {}
             for title, priority in [("old", 0), ("young", 0), ("urgent", 5), ("later", -1)]:
                 runs[(await engine.start("w", title=title, priority=priority)).id] = title
                 clock.advance(1)
-            agent = await worker(engine)
+            agent = await register_worker(engine)
             order = [(await agent.work()).id for _ in runs]
             assert [runs[run_id] for run_id in order] == ["urgent", "old", "young", "later"]
 
-    go(play())
+    run_async(play())
 
 
 def test_who_has_waited_is_served_before_who_comes(url: str, clock: ManualClock):
     async def play():
-        async with opened(url, clock) as engine:
+        async with manual_engine(url, clock) as engine:
             await engine.define(ONE)
             served: list[str] = []
             gates: dict[str, asyncio.Event] = {}
@@ -109,12 +112,12 @@ def test_who_has_waited_is_served_before_who_comes(url: str, clock: ManualClock)
                 gates.setdefault(gate, asyncio.Event()).set()
             await until(lambda: served == ["a", "b", "c", "d"])
 
-    go(play())
+    run_async(play())
 
 
 def test_an_agent_is_given_as_much_as_it_has_room_for_and_never_more(url: str, clock: ManualClock):
     async def play():
-        async with opened(url, clock) as engine:
+        async with manual_engine(url, clock) as engine:
             await engine.define(BOTH)
             now: dict[str, int] = {"big": 0, "small": 0}
             most, full = dict(now), asyncio.Event()
@@ -140,25 +143,25 @@ def test_an_agent_is_given_as_much_as_it_has_room_for_and_never_more(url: str, c
             for run in runs:
                 assert (await run.result(60)).terminal_status == "done_success"
             assert most == {"big": 3, "small": 1}
-            await quiet(engine)
+            await wait_until_idle(engine)
             assert sorted(seat.free_capacity for seat in engine.matcher.free_slots(ROLE)) == [1, 3]
 
-    go(play())
+    run_async(play())
 
 
 @pytest.mark.requirement("L9.4")
 def test_approval_nodes_are_dispatched_to_nobody(url: str, clock: ManualClock):
     async def play():
-        async with opened(url, clock) as engine:
-            run = await started(engine, chain(node("ok", "approval"), node("a")))
-            boss = await worker(engine, "ceo", ROLE)
+        async with manual_engine(url, clock) as engine:
+            run = await start_run(engine, chain(node("ok", "approval"), node("a")))
+            boss = await register_worker(engine, "ceo", ROLE)
             assert await boss.claim() is None
             (question,) = await run.questions(60)
             await run.answer(question.id, "ok", by=ANA)
             assert (await boss.get()).node == "a"
-            assert {e.step_id for e in await of(engine, run.id, Offered)} == {"a"}
+            assert {e.step_id for e in await events_of(engine, run.id, Offered)} == {"a"}
 
-    go(play())
+    run_async(play())
 
 
 @pytest.mark.requirement("L3.3", "L9.5")
@@ -168,7 +171,7 @@ def test_nobody_verifies_what_they_committed_and_nobody_waits_for_them(
     document = chain(node("commit", **COMMIT), node("v", role="qa-engineer", kind="verification"))
 
     async def play():
-        async with opened(url, clock) as engine:
+        async with manual_engine(url, clock) as engine:
             await engine.define(document)
             await engine.define({**chain(node("t", role="qa-engineer")), "name": "other"})
             engine.add_agent(lambda d: DONE, "engineering-manager", "qa-engineer", capacity=1)
@@ -187,7 +190,7 @@ def test_nobody_verifies_what_they_committed_and_nobody_waits_for_them(
                 await asyncio.sleep(0.01)
             assert (await run.result()).terminal_status == "done_success"
 
-    go(play())
+    run_async(play())
 
 
 @pytest.mark.requirement("L9.6", "R2.1", "R2.2", "R2.4")
@@ -195,11 +198,11 @@ def test_an_agent_is_given_everything_that_was_said(url: str, clock: ManualClock
     long = "word " * 5_000
 
     async def play():
-        async with opened(url, clock) as engine:
+        async with manual_engine(url, clock) as engine:
             document = chain(node("a"), node("ok", "approval", revise_to="a"), node("b"))
             wanted = {"title": "t", "description": "d" * 9_000, "context": {"k": 1}}
-            run = await started(engine, document, **wanted)
-            agent = await worker(engine)
+            run = await start_run(engine, document, **wanted)
+            agent = await register_worker(engine)
             first = await agent.get()
             assert (first.attempt, first.max_attempts, first.history) == (1, 3, ())
             await agent.report(first, FAILED)
@@ -220,7 +223,7 @@ def test_an_agent_is_given_everything_that_was_said(url: str, clock: ManualClock
             assert (last.bead.context["k"], last.bead.context["x"]) == (1, 2)
             assert 0 < last.remaining < first.remaining
 
-    go(play())
+    run_async(play())
 
 
 @pytest.mark.requirement("L2.1", "L2.2", "L2.3", "L9.3")
@@ -228,9 +231,9 @@ def test_who_asks_for_more_turns_is_dispatched_again(url: str, clock: ManualCloc
     document = chain(node("a", multi_dispatch=True, kind="investigation", max_attempts=5))
 
     async def play():
-        async with opened(url, clock) as engine:
-            run = await started(engine, document)
-            agent = await worker(engine)
+        async with manual_engine(url, clock) as engine:
+            run = await start_run(engine, document)
+            agent = await register_worker(engine)
             after = await agent.work(Result(outcome=Outcome.CONTINUE, text="more"))
             assert after.context["redispatch_requested"] is True
             assert after.context["last_run_at"]
@@ -239,7 +242,7 @@ def test_who_asks_for_more_turns_is_dispatched_again(url: str, clock: ManualCloc
             assert not (await run.state()).context["redispatch_requested"]
             assert (await agent.report(dispatch)).terminal_status == "done_success"
 
-    go(play())
+    run_async(play())
 
 
 # Fences, leases, sessions
@@ -250,20 +253,20 @@ def test_the_late_result_of_a_lost_dispatch_changes_nothing_and_is_kept_as_a_not
     url: str, clock: ManualClock
 ):
     async def play():
-        async with opened(url, clock) as engine:
-            run = await started(engine, ONE)
-            slow, quick = await worker(engine), await worker(engine)
+        async with manual_engine(url, clock) as engine:
+            run = await start_run(engine, ONE)
+            slow, quick = await register_worker(engine), await register_worker(engine)
             late = await slow.get()
-            await pulses(engine, clock, 30)
+            await advance_with_ticks(engine, clock, 30)
             assert await quick.beat()
-            await pulses(engine, clock, 40)
-            (lost,) = await of(engine, run.id, Lost)
+            await advance_with_ticks(engine, clock, 40)
+            (lost,) = await events_of(engine, run.id, Lost)
             assert (lost.fence, lost.agent) == (late.fence, slow.name)
             again = await quick.get()
             assert (again.attempt, again.fence > late.fence) == (2, True)
             before = await run.state()
-            assert await refused(slow.report(late)) == "late"
-            assert await refused(slow.report(again)) == "foreign"
+            assert await refusal_code(slow.report(late)) == "late"
+            assert await refusal_code(slow.report(again)) == "foreign"
             assert await run.state() == before
             notes, count = engine.store.runs.list_notes(run.id)
             assert [(note.actor, note.code) for note in notes] == [
@@ -273,72 +276,72 @@ def test_the_late_result_of_a_lost_dispatch_changes_nothing_and_is_kept_as_a_not
             assert count == 2
             assert "done" in notes[0].body
             assert (await quick.report(again)).terminal_status == "done_success"
-            assert await refused(slow.report(late)) == "ended"
+            assert await refusal_code(slow.report(late)) == "ended"
 
-    go(play())
+    run_async(play())
 
 
 @pytest.mark.requirement("K21")
 def test_notes_are_capped_and_then_only_counted(file_url: str, clock: ManualClock):
     async def play():
-        async with opened(file_url, clock) as engine:
-            run = await started(engine, ONE)
-            agent = await worker(engine)
+        async with manual_engine(file_url, clock) as engine:
+            run = await start_run(engine, ONE)
+            agent = await register_worker(engine)
             dispatch = await agent.get()
             seq = (await agent.report(dispatch)).seq
             for _ in range(NOTES_MAX + 5):
-                assert await refused(agent.report(dispatch)) == "ended"
+                assert await refusal_code(agent.report(dispatch)) == "ended"
             notes, count = engine.store.runs.list_notes(run.id)
             assert (len(notes), count) == (NOTES_MAX, NOTES_MAX + 5)
             assert (await run.state()).seq == seq
 
-    go(play())
+    run_async(play())
 
 
 @pytest.mark.requirement("K17")
 def test_heartbeats_keep_what_was_claimed(url: str, clock: ManualClock):
     async def play():
-        async with opened(url, clock) as engine:
-            run = await started(engine, ONE)
-            agent = await worker(engine)
+        async with manual_engine(url, clock) as engine:
+            run = await start_run(engine, ONE)
+            agent = await register_worker(engine)
             dispatch = await agent.get()
             for _ in range(20):
-                await pulses(engine, clock, 50)
+                await advance_with_ticks(engine, clock, 50)
                 assert await agent.beat()
-            assert await of(engine, run.id, Lost) == []
+            assert await events_of(engine, run.id, Lost) == []
             assert (await agent.report(dispatch)).terminal_status == "done_success"
 
-    go(play())
+    run_async(play())
 
 
 def test_a_session_that_is_replaced_loses_its_claims(url: str, clock: ManualClock):
     async def play():
-        async with opened(url, clock) as engine:
-            run = await started(engine, ONE)
-            old = await worker(engine, name="ada")
+        async with manual_engine(url, clock) as engine:
+            run = await start_run(engine, ONE)
+            old = await register_worker(engine, name="ada")
             await old.get()
-            new = await worker(engine, name="ada")
+            new = await register_worker(engine, name="ada")
             await engine.tick()
-            assert len(await of(engine, run.id, Lost)) == 1
+            assert len(await events_of(engine, run.id, Lost)) == 1
             assert (await new.get()).attempt == 2
 
-    go(play())
+    run_async(play())
 
 
 @pytest.mark.requirement("K1", "L2.4", "L6.2", "L6.3")
 def test_a_worker_that_dies_each_time_uses_up_the_attempts(url: str, clock: ManualClock):
     async def play():
-        async with opened(url, clock) as engine:
-            run = await started(engine, ONE)
+        async with manual_engine(url, clock) as engine:
+            run = await start_run(engine, ONE)
             for _ in range(3):
-                await (await worker(engine, name="ada")).get()
+                await (await register_worker(engine, name="ada")).get()
                 await engine.agents.register("ada", (ROLE,))
                 await engine.tick()
             (question,) = await run.questions(60)
             assert question.kind == "escalation"
-            assert [e.attempt for e in await of(engine, run.id, Offered)] == [1, 2, 3]
+            assert [e.attempt for e in await events_of(engine, run.id, Offered)] == [1, 2, 3]
 
-    go(play())
+    run_async(play())
 
 
 # Clocks
@@ -347,25 +350,25 @@ def test_a_worker_that_dies_each_time_uses_up_the_attempts(url: str, clock: Manu
 @pytest.mark.requirement("K17")
 def test_work_that_nobody_takes_escalates_after_its_queue_clock(url: str, clock: ManualClock):
     async def play():
-        async with opened(url, clock) as engine:
-            run = await started(engine, chain(node("a", queue_timeout=600)))
-            agent = await worker(engine)
+        async with manual_engine(url, clock) as engine:
+            run = await start_run(engine, chain(node("a", queue_timeout=600)))
+            agent = await register_worker(engine)
             for _ in range(11):
-                await pulses(engine, clock, 50)
+                await advance_with_ticks(engine, clock, 50)
                 await agent.beat()
             assert (await run.state()).pending_approvals == {}
-            await pulses(engine, clock, 60)
-            assert [e.clock for e in await of(engine, run.id, TimedOut)] == ["queue"]
-            assert len(await of(engine, run.id, Asked)) == 1
+            await advance_with_ticks(engine, clock, 60)
+            assert [e.clock for e in await events_of(engine, run.id, TimedOut)] == ["queue"]
+            assert len(await events_of(engine, run.id, Asked)) == 1
             assert await agent.claim() is None
 
-    go(play())
+    run_async(play())
 
 
 @pytest.mark.requirement("K17", "L8.5")
 def test_work_past_its_timeout_escalates_and_the_function_is_stopped(url: str, clock: ManualClock):
     async def play():
-        async with opened(url, clock) as engine:
+        async with manual_engine(url, clock) as engine:
             stopped = asyncio.Event()
 
             async def sleep(dispatch: Dispatch) -> Result:
@@ -375,34 +378,34 @@ def test_work_past_its_timeout_escalates_and_the_function_is_stopped(url: str, c
                     stopped.set()
                 return DONE
 
-            run = await started(engine, chain(node("a", timeout=300)))
+            run = await start_run(engine, chain(node("a", timeout=300)))
             engine.add_agent(sleep, ROLE)
             await until(lambda: engine.local_executor.active_count == 1)
-            await pulses(engine, clock, 290)
+            await advance_with_ticks(engine, clock, 290)
             assert not stopped.is_set()
-            await pulses(engine, clock, 20)
+            await advance_with_ticks(engine, clock, 20)
             await stopped.wait()
-            assert [e.clock for e in await of(engine, run.id, TimedOut)] == ["work"]
+            assert [e.clock for e in await events_of(engine, run.id, TimedOut)] == ["work"]
             assert len(await run.questions(60)) == 1
-            await quiet(engine)
+            await wait_until_idle(engine)
 
-    go(play())
+    run_async(play())
 
 
 @pytest.mark.requirement("L3.6", "K17")
 def test_a_role_that_nobody_alive_has_escalates_after_the_grace_time(url: str, clock: ManualClock):
     async def play():
-        async with opened(url, clock, kernel=Settings(role_grace=30)) as engine:
-            await worker(engine, "qa-engineer")
-            run = await started(engine, ONE)
-            await pulses(engine, clock, 20)
+        async with manual_engine(url, clock, kernel=Settings(role_grace=30)) as engine:
+            await register_worker(engine, "qa-engineer")
+            run = await start_run(engine, ONE)
+            await advance_with_ticks(engine, clock, 20)
             assert (await run.state()).pending_approvals == {}
-            await pulses(engine, clock, 20)
-            assert [e.clock for e in await of(engine, run.id, TimedOut)] == ["role"]
+            await advance_with_ticks(engine, clock, 20)
+            assert [e.clock for e in await events_of(engine, run.id, TimedOut)] == ["role"]
             (question,) = await run.questions(60)
             assert question.kind == "escalation"
 
-    go(play())
+    run_async(play())
 
 
 # Stopping work
@@ -412,7 +415,7 @@ def test_a_role_that_nobody_alive_has_escalates_after_the_grace_time(url: str, c
 @pytest.mark.parametrize("how", ["terminate", "close", "sibling"])
 def test_work_in_hand_is_stopped_when_it_counts_no_more(how: str, url: str, clock: ManualClock):
     async def play():
-        async with opened(url, clock) as engine:
+        async with manual_engine(url, clock) as engine:
             stopped: list[str] = []
 
             async def sleep(dispatch: Dispatch) -> Result:
@@ -424,24 +427,24 @@ def test_work_in_hand_is_stopped_when_it_counts_no_more(how: str, url: str, cloc
                 return DONE
 
             if how == "terminate":
-                run = await started(engine, team({"t": []}, terminator="t"))
+                run = await start_run(engine, team({"t": []}, terminator="t"))
                 engine.add_agent(sleep, "t")
             else:
                 roles = (ROLE, "qa-engineer")
-                run = await started(engine, {**BOTH, "nodes": [*_with_roles(BOTH, *roles)]})
+                run = await start_run(engine, {**BOTH, "nodes": [*_with_roles(BOTH, *roles)]})
                 engine.add_agent(sleep, ROLE)
             await until(lambda: engine.local_executor.active_count == 1)
             if how == "sibling":
-                await (await worker(engine, "qa-engineer")).work()
+                await (await register_worker(engine, "qa-engineer")).work()
             else:
                 await run.close(by=ANA, reason="enough")
             assert (await run.result(60)).has_ended
             await until(lambda: not engine.local_executor.active_count)
             assert stopped == ["t" if how == "terminate" else "a"]
-            assert await of(engine, run.id, Reported) == [] or how == "sibling"
+            assert await events_of(engine, run.id, Reported) == [] or how == "sibling"
             await check_stored(engine, run.id)
 
-    go(play())
+    run_async(play())
 
 
 def _with_roles(document: dict[str, Any], a: str, b: str) -> list[dict[str, Any]]:

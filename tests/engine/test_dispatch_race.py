@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from threading import Event
 
 import pytest
-from tests.engine.at_work import DONE, ROLE, chain, go, node, opened, started
+from tests.engine.engines import DONE, ROLE, chain, manual_engine, node, run_async, start_run
 
 from handrail.engine.commit.stream_change import RunChange
 from handrail.store.rows import CommitRow, DispatchRow, StreamWrite
@@ -26,7 +26,7 @@ def test_what_lands_while_a_seat_asks_is_found(
     coming, may_come, landed = Event(), Event(), Event()
 
     async def play():
-        async with opened(postgres_url, clock) as engine:
+        async with manual_engine(postgres_url, clock) as engine:
             commit, reserve, heard = (
                 engine.store.commit,
                 engine.store.dispatches.reserve,
@@ -51,12 +51,12 @@ def test_what_lands_while_a_seat_asks_is_found(
             monkeypatch.setattr(engine.store, "commit", late_commit)
             monkeypatch.setattr(engine.store.dispatches, "reserve", early_reserve)
             monkeypatch.setattr(engine._notifier, "run_changed", hear)
-            run = asyncio.create_task(started(engine, ONE))
+            run = asyncio.create_task(start_run(engine, ONE))
             await asyncio.to_thread(coming.wait)
             await engine.add_agent(lambda d: DONE, ROLE)
             assert (await (await run).result()).terminal_status == "done_success"
 
-    go(play())
+    run_async(play())
 
 
 def test_what_a_seat_finds_before_its_commit_has_landed_is_found_again(
@@ -66,7 +66,7 @@ def test_what_a_seat_finds_before_its_commit_has_landed_is_found_again(
     written, seen = Event(), Event()
 
     async def play():
-        async with opened(postgres_url, clock) as engine:
+        async with manual_engine(postgres_url, clock) as engine:
             commit, reserve = engine.store.commit, engine.store.dispatches.reserve
             loop = asyncio.get_running_loop()
 
@@ -90,9 +90,9 @@ def test_what_a_seat_finds_before_its_commit_has_landed_is_found_again(
 
             monkeypatch.setattr(engine.store, "commit", slow_commit)
             monkeypatch.setattr(engine.store.dispatches, "reserve", eager_reserve)
-            run = asyncio.create_task(started(engine, ONE))
+            run = asyncio.create_task(start_run(engine, ONE))
             await asyncio.to_thread(written.wait)
             await engine.add_agent(lambda d: DONE, ROLE)
             assert (await (await run).result()).terminal_status == "done_success"
 
-    go(play())
+    run_async(play())

@@ -8,18 +8,18 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.engine.at_work import (
+from tests.engine.engines import (
     ANA,
     DONE,
     ROLE,
     chain,
-    go,
+    events_of,
+    manual_engine,
     node,
-    of,
-    opened,
-    quiet,
-    started,
+    run_async,
+    start_run,
     until,
+    wait_until_idle,
 )
 
 from handrail.engine import opening
@@ -72,7 +72,7 @@ def test_embedded_in_a_program_with_an_event_loop(url: str):
             report = await run.report()
             assert report.terminal_status == "done_success"
 
-    go(main())
+    run_async(main())
 
 
 def test_embedded_in_a_program_without_an_event_loop(url: str):
@@ -185,12 +185,12 @@ async def _adds(text: str, dispatch: Dispatch) -> Result:
 )
 def test_whatever_can_be_called_works(agent: Callable[[Dispatch], object], clock: ManualClock):
     async def play():
-        async with opened("sqlite://", clock) as engine:
-            run = await started(engine, chain(node("a")))
+        async with manual_engine("sqlite://", clock) as engine:
+            run = await start_run(engine, chain(node("a")))
             engine.add_agent(agent, ROLE)
             assert (await run.result(60)).terminal_status == "done_success"
 
-    go(play())
+    run_async(play())
 
 
 async def _cancels_itself(dispatch: Dispatch) -> Result:
@@ -273,8 +273,8 @@ def test_what_is_no_result_costs_the_attempt_and_never_the_engine(
     agent: Callable[[Dispatch], object], told: str, clock: ManualClock
 ):
     async def play():
-        async with opened("sqlite://", clock) as engine:
-            run = await started(engine, chain(node("a", max_attempts=2)))
+        async with manual_engine("sqlite://", clock) as engine:
+            run = await start_run(engine, chain(node("a", max_attempts=2)))
             engine.add_agent(agent, ROLE, capacity=1)
             if told == "":  # a score of NaN is on the wire no score
                 assert (await run.result(60)).has_ended
@@ -287,10 +287,10 @@ def test_what_is_no_result_costs_the_attempt_and_never_the_engine(
             assert len(faults) == 2
             assert all(told in fault for fault in faults), faults
             assert engine.failure is None
-            await quiet(engine)
+            await wait_until_idle(engine)
             assert [seat.free_capacity for seat in engine.matcher.free_slots(ROLE)] == [1]
 
-    go(play())
+    run_async(play())
 
 
 @pytest.mark.requirement("K21", "H5.5")
@@ -303,23 +303,23 @@ def test_a_function_on_a_thread_that_comes_back_too_late_changes_nothing(clock: 
         return DONE
 
     async def play():
-        async with opened("sqlite://", clock) as engine:
-            run = await started(engine, chain(node("a")))
+        async with manual_engine("sqlite://", clock) as engine:
+            run = await start_run(engine, chain(node("a")))
             engine.add_agent(slow, ROLE)
             await until(lambda: engine.local_executor.active_count == 1)
             ended = await run.close(by=ANA, reason="enough")
             gate.set()
             await until(back.is_set)
-            await quiet(engine)
+            await wait_until_idle(engine)
             assert (await run.state()).seq == ended.seq
 
-    go(play())
+    run_async(play())
 
 
 @pytest.mark.requirement("K21")
 def test_a_function_that_does_not_stop_when_told_leaves_a_note(clock: ManualClock):
     async def play():
-        async with opened("sqlite://", clock) as engine:
+        async with manual_engine("sqlite://", clock) as engine:
             begun = asyncio.Event()
 
             async def stubborn(dispatch: Dispatch) -> Result:
@@ -328,16 +328,16 @@ def test_a_function_that_does_not_stop_when_told_leaves_a_note(clock: ManualCloc
                     await asyncio.Event().wait()
                 return DONE
 
-            run = await started(engine, chain(node("a")))
+            run = await start_run(engine, chain(node("a")))
             engine.add_agent(stubborn, ROLE)
             await begun.wait()
             await run.close(by=ANA, reason="enough")
-            await quiet(engine)
-            assert await of(engine, run.id, Reported) == []
+            await wait_until_idle(engine)
+            assert await events_of(engine, run.id, Reported) == []
             notes, count = engine.store.runs.list_notes(run.id)
             assert ([note.code for note in notes], count) == (["ended"], 1)
 
-    go(play())
+    run_async(play())
 
 
 def test_a_function_that_never_stops_does_not_keep_an_engine_from_closing(
@@ -355,14 +355,14 @@ def test_a_function_that_never_stops_does_not_keep_an_engine_from_closing(
         return DONE
 
     async def play():
-        async with opened("sqlite://", clock) as engine:
-            await started(engine, chain(node("a")))
+        async with manual_engine("sqlite://", clock) as engine:
+            await start_run(engine, chain(node("a")))
             engine.add_agent(never, ROLE)
             await until(lambda: engine.local_executor.active_count == 1)
         gate.set()
         await until(lambda: not engine.local_executor.active_count)
 
-    go(play())
+    run_async(play())
 
 
 @pytest.mark.requirement("S6")
@@ -371,11 +371,11 @@ def test_only_trusted_functions_measure(clock: ManualClock):
 
     async def play():
         for trusted in (False, True):
-            async with opened("sqlite://", clock) as engine:
-                run = await started(engine, chain(node("a")))
+            async with manual_engine("sqlite://", clock) as engine:
+                run = await start_run(engine, chain(node("a")))
                 engine.add_agent(lambda d: claimed, ROLE, trusted=trusted)
                 await run.result(60)
-                (reported,) = await of(engine, run.id, Reported)
+                (reported,) = await events_of(engine, run.id, Reported)
                 assert reported.result.evidence.measured is trusted
 
-    go(play())
+    run_async(play())

@@ -5,7 +5,7 @@ import json
 from typing import Any
 
 import pytest
-from tests.engine.at_work import (
+from tests.engine.engines import (
     ANA,
     DONE,
     FAILED,
@@ -13,16 +13,16 @@ from tests.engine.at_work import (
     abandon_engine,
     chain,
     check_stored,
-    crashing,
-    go,
-    names,
+    engine_to_abandon,
+    event_names,
+    events_of,
+    manual_engine,
     node,
-    of,
-    opened,
-    quiet,
-    refused,
-    started,
-    worker,
+    refusal_code,
+    register_worker,
+    run_async,
+    start_run,
+    wait_until_idle,
 )
 
 from handrail.engine.engine import Engine, InvalidDefinitionError, RefusedError
@@ -40,8 +40,8 @@ TWO = chain(node("a"), node("b", role="qa-engineer"))
 @pytest.mark.requirement("L4.1", "L4.2", "L4.3", "L4.4", "L5.6", "L8.2", "L10.7", "L10.8")
 def test_a_run_goes_from_start_to_end_and_every_table_has_it(url: str, clock: ManualClock):
     async def play():
-        async with opened(url, clock) as engine:
-            run = await started(engine, ASKS, title="a bug", context={"k": 1}, bead_id="b1")
+        async with manual_engine(url, clock) as engine:
+            run = await start_run(engine, ASKS, title="a bug", context={"k": 1}, bead_id="b1")
             engine.add_agent(lambda d: DONE, ROLE, name="coder")
             (question,) = await run.questions(60)
             store = engine.store
@@ -66,19 +66,19 @@ def test_a_run_goes_from_start_to_end_and_every_table_has_it(url: str, clock: Ma
             assert (row.status, row.terminal_status) == ("ended", "done_success")
             assert store.dispatches.list(run.id) == []
             await check_stored(engine, run.id)
-            assert names(await engine.runs.history(run.id)) == [
+            assert event_names(await engine.runs.history(run.id)) == [
                 *("Started", "Moved", "Offered", "Claimed", "Reported", "Moved"),
                 *("Asked", "Answered", "Moved", "Ended"),
             ]
 
-    go(play())
+    run_async(play())
 
 
 @pytest.mark.requirement("H3.4")
 def test_a_run_that_is_stopped_marks_its_bead_with_the_reason(url: str, clock: ManualClock):
     async def play():
-        async with opened(url, clock) as engine:
-            run = await started(engine, ASKS, bead_id="b1")
+        async with manual_engine(url, clock) as engine:
+            run = await start_run(engine, ASKS, bead_id="b1")
             engine.add_agent(lambda d: DONE, ROLE)
             await run.questions(60)
             clock.advance(days=8)
@@ -90,24 +90,24 @@ def test_a_run_that_is_stopped_marks_its_bead_with_the_reason(url: str, clock: M
             assert "human_deadline" in (bead.error or "")
             assert [a.status for a in engine.store.approvals.list()] == ["expired"]
 
-    go(play())
+    run_async(play())
 
 
 @pytest.mark.requirement("L4.6")
 def test_accepted_means_durable(shared_url: str, clock: ManualClock):
     async def play():
-        engine = await crashing(shared_url, clock)
+        engine = await engine_to_abandon(shared_url, clock)
         await engine.define(ASKS)
         run = await engine.start("w", title="kept", key="k")
         await abandon_engine(engine)
-        async with opened(shared_url, clock) as engine:
+        async with manual_engine(shared_url, clock) as engine:
             stored = await engine.runs.state(run.id)
             assert (stored.title, stored.seq) == ("kept", 3)
             assert [d.place for d in engine.store.dispatches.list(run.id)] == ["a"]
             assert (await engine.start("w", title="kept", key="k")).id == run.id
             await check_stored(engine, run.id)
 
-    go(play())
+    run_async(play())
 
 
 # Idempotency
@@ -116,40 +116,40 @@ def test_accepted_means_durable(shared_url: str, clock: ManualClock):
 @pytest.mark.requirement("L8.7")
 def test_the_same_start_under_one_key_is_one_run(url: str, clock: ManualClock):
     async def play():
-        async with opened(url, clock) as engine:
+        async with manual_engine(url, clock) as engine:
             await engine.define(ASKS)
             first = await engine.start("w", title="t", key="k", filed_by="ola")
             again = await engine.start("w", title="t", key="k", filed_by="ola")
             assert again.id == first.id
             other = engine.start("w", title="another", key="k", filed_by="ola")
-            assert await refused(other) == "key_reused"
-            assert await refused(
+            assert await refusal_code(other) == "key_reused"
+            assert await refusal_code(
                 engine.start("w", title="t", key="k", filed_by="ola", paths=("x",))
             )
             theirs = await engine.start("w", title="t", key="k", filed_by="bob")
             assert theirs.id != first.id
             assert len(engine.store.runs.list_by_id()) == 2
 
-    go(play())
+    run_async(play())
 
 
 @pytest.mark.requirement("L8.7")
 def test_the_same_start_twice_at_the_same_moment_is_one_run(url: str, clock: ManualClock):
     async def play():
-        async with opened(url, clock) as engine:
+        async with manual_engine(url, clock) as engine:
             await engine.define(ASKS)
             starts = [engine.start("w", title="t", key="k") for _ in range(20)]
             assert len({run.id for run in await asyncio.gather(*starts)}) == 1
             assert len(engine.store.runs.list_by_id()) == 1
 
-    go(play())
+    run_async(play())
 
 
 @pytest.mark.requirement("L8.7")
 def test_the_same_answer_under_one_key_is_one_answer(url: str, clock: ManualClock):
     async def play():
-        async with opened(url, clock) as engine:
-            run = await started(engine, chain(node("ok", "approval"), node("a")))
+        async with manual_engine(url, clock) as engine:
+            run = await start_run(engine, chain(node("ok", "approval"), node("a")))
             (question,) = await run.questions(60)
             both = [engine.approvals.answer(question.id, "ok", by=ANA, key="k") for _ in range(2)]
             one, two = await asyncio.gather(*both)
@@ -157,12 +157,12 @@ def test_the_same_answer_under_one_key_is_one_answer(url: str, clock: ManualCloc
             later = await engine.approvals.answer(question.id, "ok", by=ANA, key="k")
             assert later.seq == one.seq
             another = engine.approvals.answer(question.id, "no, blue", by=ANA, key="k")
-            assert await refused(another) == "key_reused"
+            assert await refusal_code(another) == "key_reused"
             await run.close(by=ANA, reason="enough")
             assert (await engine.approvals.answer(question.id, "ok", by=ANA, key="k")).has_ended
-            assert names(await engine.runs.history(run.id)).count("Answered") == 1
+            assert event_names(await engine.runs.history(run.id)).count("Answered") == 1
 
-    go(play())
+    run_async(play())
 
 
 @pytest.mark.requirement("L8.7")
@@ -170,21 +170,21 @@ def test_the_same_command_without_a_key_changes_nothing_the_second_time(
     url: str, clock: ManualClock
 ):
     async def play():
-        async with opened(url, clock) as engine:
-            run = await started(engine, ASKS)
-            agent = await worker(engine)
+        async with manual_engine(url, clock) as engine:
+            run = await start_run(engine, ASKS)
+            agent = await register_worker(engine)
             dispatch = await agent.get()
             assert (await agent.get()).id == dispatch.id
             after = await agent.report(dispatch)
-            assert await refused(agent.report(dispatch)) == "late"
+            assert await refusal_code(agent.report(dispatch)) == "late"
             (question,) = await run.questions(60)
             ended = await run.answer(question.id, "ok", by=ANA)
-            assert await refused(run.answer(question.id, "ok", by=ANA)) == "ended"
-            assert await refused(run.close(by=ANA, reason="x")) == "ended"
+            assert await refusal_code(run.answer(question.id, "ok", by=ANA)) == "ended"
+            assert await refusal_code(run.close(by=ANA, reason="x")) == "ended"
             assert after.seq < ended.seq == (await run.state()).seq
             await check_stored(engine, run.id)
 
-    go(play())
+    run_async(play())
 
 
 # Side by side
@@ -195,8 +195,8 @@ def test_commands_to_one_run_from_many_tasks_at_once_are_taken_one_after_the_oth
     url: str, clock: ManualClock
 ):
     async def play():
-        async with opened(url, clock) as engine:
-            run = await started(engine, ASKS)
+        async with manual_engine(url, clock) as engine:
+            run = await start_run(engine, ASKS)
             patches = [c.Patch(by=ANA, patch={f"k{i}": i}) for i in range(50)]
             await asyncio.gather(*(engine.runs.command(run.id, patch) for patch in patches))
             closes = [run.close(by=ANA, reason=f"{i}") for i in range(10)]
@@ -204,16 +204,16 @@ def test_commands_to_one_run_from_many_tasks_at_once_are_taken_one_after_the_oth
             assert sum(isinstance(one, RefusedError) for one in done) == 9
             state = await run.state()
             assert {state.context[f"k{i}"] for i in range(50)} == set(range(50))
-            assert len(await of(engine, run.id, Ended)) == 1
+            assert len(await events_of(engine, run.id, Ended)) == 1
             await check_stored(engine, run.id)
 
-    go(play())
+    run_async(play())
 
 
 @pytest.mark.requirement("L8.6", "L12.1", "H1.5")
 def test_two_hundred_runs_at_once_end_each_for_itself(url: str, clock: ManualClock):
     async def play():
-        async with opened(url, clock) as engine:
+        async with manual_engine(url, clock) as engine:
             await engine.define(TWO)
 
             async def code(dispatch: Any) -> Result:
@@ -236,23 +236,23 @@ def test_two_hundred_runs_at_once_end_each_for_itself(url: str, clock: ManualClo
                 history = await engine.runs.history(run.id)
                 texts = [e.result.text for e in history if isinstance(e, Reported)]
                 assert texts == [ended.bead_id] * 2
-            await quiet(engine)
+            await wait_until_idle(engine)
             for run in runs:
                 await check_stored(engine, run.id)
 
-    go(play())
+    run_async(play())
 
 
 def test_a_bead_has_one_active_run(url: str, clock: ManualClock):
     async def play():
-        async with opened(url, clock) as engine:
-            run = await started(engine, ASKS, bead_id="b1")
-            assert await refused(engine.start("w", bead_id="b1")) == "bead_busy"
+        async with manual_engine(url, clock) as engine:
+            run = await start_run(engine, ASKS, bead_id="b1")
+            assert await refusal_code(engine.start("w", bead_id="b1")) == "bead_busy"
             await run.close(by=ANA, reason="enough")
             again = await engine.start("w", bead_id="b1")
             assert engine.store.runs.get_active_id("b1") == again.id
 
-    go(play())
+    run_async(play())
 
 
 # Definitions and overrides
@@ -261,7 +261,7 @@ def test_a_bead_has_one_active_run(url: str, clock: ManualClock):
 @pytest.mark.requirement("L7.5", "L8.1")
 def test_a_changed_definition_is_a_new_version_and_runs_keep_theirs(url: str, clock: ManualClock):
     async def play():
-        async with opened(url, clock) as engine:
+        async with manual_engine(url, clock) as engine:
             assert (await engine.define(ASKS)).version == 1
             assert (await engine.define(ASKS)).version == 1
             old = await engine.start("w")
@@ -272,14 +272,14 @@ def test_a_changed_definition_is_a_new_version_and_runs_keep_theirs(url: str, cl
                 await engine.define({"name": "w", "kind": "workflow", "nodes": [], "edges": []})
             assert found.value.problems
 
-    go(play())
+    run_async(play())
 
 
 @pytest.mark.requirement("L16", "L7.2", "L7.3", "L7.4", "L7.6")
 def test_overrides_carry_person_and_reason_in_the_events(url: str, clock: ManualClock):
     async def play():
-        async with opened(url, clock) as engine:
-            run = await started(engine, ASKS)
+        async with manual_engine(url, clock) as engine:
+            run = await start_run(engine, ASKS)
             await run.pause(by=ANA, reason="lunch")
             await run.resume(by=ANA, reason="back")
             await run.move("ok", by=ANA, reason="skip it")
@@ -303,28 +303,28 @@ def test_overrides_carry_person_and_reason_in_the_events(url: str, clock: Manual
             assert ("b", "ana", "newer") in moved
             await check_stored(engine, run.id)
 
-    go(play())
+    run_async(play())
 
 
 def test_a_run_can_migrate_to_another_definition_of_the_same_version(
     shared_url: str, clock: ManualClock
 ):
     async def play():
-        engine = await crashing(shared_url, clock)
-        run = await started(engine, ASKS)
+        engine = await engine_to_abandon(shared_url, clock)
+        run = await start_run(engine, ASKS)
         await engine.define({**TWO, "name": "other"})
         to = c.Migrate(by=ANA, definition_id="other", version=1, step_id="b", reason="better")
         await engine.runs.command(run.id, to)
         (row,) = engine.store.runs.list_by_id()
         assert (row.workflow_id, row.workflow_version) == ("other", 1)
         nowhere = c.Migrate(by=ANA, definition_id="none", version=7, step_id="b", reason="x")
-        assert await refused(engine.runs.command(run.id, nowhere)) == "unknown_definition"
+        assert await refusal_code(engine.runs.command(run.id, nowhere)) == "unknown_definition"
         await abandon_engine(engine)
-        async with opened(shared_url, clock) as engine:
+        async with manual_engine(shared_url, clock) as engine:
             engine.add_agent(lambda d: DONE, "qa-engineer")
             assert (await run_of(engine, run.id).result(60)).terminal_status == "done_success"
 
-    go(play())
+    run_async(play())
 
 
 def run_of(engine: Engine, run_id: str):
@@ -337,7 +337,7 @@ def test_more_definitions_than_are_kept_in_memory(
     monkeypatch.setattr("handrail.engine.commit.run_cache.CACHED_PLANS_MAX", 2)
 
     async def play():
-        async with opened(url, clock) as engine:
+        async with manual_engine(url, clock) as engine:
             engine.add_agent(lambda d: DONE, ROLE)
             for i in range(6):
                 await engine.define({**chain(node("a"), node("ok", "approval")), "name": f"w{i}"})
@@ -348,15 +348,15 @@ def test_more_definitions_than_are_kept_in_memory(
             assert engine.failure is None
             assert {(await run.result(60)).terminal_status for run in runs} == {"done_success"}
 
-    go(play())
+    run_async(play())
 
 
 @pytest.mark.requirement("L7.6")
 def test_a_pause_offers_nothing_new_and_keeps_a_result_in_hand(url: str, clock: ManualClock):
     async def play():
-        async with opened(url, clock) as engine:
-            run = await started(engine, TWO)
-            agent, qa = await worker(engine), await worker(engine, "qa-engineer")
+        async with manual_engine(url, clock) as engine:
+            run = await start_run(engine, TWO)
+            agent, qa = await register_worker(engine), await register_worker(engine, "qa-engineer")
             dispatch = await agent.get()
             await run.pause(by=ANA, reason="lunch")
             kept = await agent.report(dispatch)
@@ -365,15 +365,15 @@ def test_a_pause_offers_nothing_new_and_keeps_a_result_in_hand(url: str, clock: 
             await run.resume(by=ANA, reason="back")
             assert (await qa.work()).terminal_status == "done_success"
 
-    go(play())
+    run_async(play())
 
 
 def test_an_offer_in_a_pause_waits_and_holds_up_nobody(url: str, clock: ManualClock):
     async def play():
-        async with opened(url, clock) as engine:
-            paused = await started(engine, ASKS)
+        async with manual_engine(url, clock) as engine:
+            paused = await start_run(engine, ASKS)
             await paused.pause(by=ANA, reason="lunch")
-            other = await started(engine, ASKS)
+            other = await start_run(engine, ASKS)
             worked: list[str] = []
 
             def code(dispatch: Any) -> Result:
@@ -387,28 +387,28 @@ def test_an_offer_in_a_pause_waits_and_holds_up_nobody(url: str, clock: ManualCl
             await paused.resume(by=ANA, reason="back")
             assert len(await paused.questions(60)) == 1
 
-    go(play())
+    run_async(play())
 
 
 def test_a_pause_at_the_moment_of_a_claim_leaves_the_work_in_hand(url: str, clock: ManualClock):
     async def play():
-        async with opened(url, clock) as engine:
-            run = await started(engine, ASKS)
+        async with manual_engine(url, clock) as engine:
+            run = await start_run(engine, ASKS)
             await engine.add_agent(lambda d: DONE, ROLE)
             await run.pause(by=ANA, reason="lunch")  # in one commit with the claim
-            await quiet(engine)
-            last = names(await engine.runs.history(run.id))[-4:]
+            await wait_until_idle(engine)
+            last = event_names(await engine.runs.history(run.id))[-4:]
             assert last == ["Claimed", "Paused", "Reported", "Moved"]
             await run.resume(by=ANA, reason="back")
             assert len(await run.questions(60)) == 1
 
-    go(play())
+    run_async(play())
 
 
 def test_whoever_is_told_of_the_end_is_told_once_and_at_once(url: str, clock: ManualClock):
     async def play():
-        async with opened(url, clock) as engine:
-            run = await started(engine, ASKS)
+        async with manual_engine(url, clock) as engine:
+            run = await start_run(engine, ASKS)
             waiting = [asyncio.create_task(run.result(60)) for _ in range(5)]
             follow = asyncio.create_task(_all(run.events()))
             await asyncio.sleep(0)
@@ -419,7 +419,7 @@ def test_whoever_is_told_of_the_end_is_told_once_and_at_once(url: str, clock: Ma
             with pytest.raises(TimeoutError):
                 await (await engine.start("w")).result(0.01)
 
-    go(play())
+    run_async(play())
 
 
 async def _all(events: Any) -> list[Any]:

@@ -5,7 +5,17 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from tests.engine.at_work import ANA, COMMIT, ROLE, chain, go, node, opened, refused, worker
+from tests.engine.engines import (
+    ANA,
+    COMMIT,
+    ROLE,
+    chain,
+    manual_engine,
+    node,
+    refusal_code,
+    register_worker,
+    run_async,
+)
 
 from handrail.engine.engine import Engine
 from handrail.engine.maintenance.retention import archive
@@ -30,7 +40,7 @@ async def read(engine: Engine, after: str = "", limit: int = 3) -> list[FeedEven
 
 async def work(engine: Engine, runs: int = 3) -> list[str]:
     await engine.define(ASKS)
-    agent = await worker(engine, ROLE, "engineering-manager")
+    agent = await register_worker(engine, ROLE, "engineering-manager")
     begun = await asyncio.gather(*(engine.start("w", filed_by="ola") for _ in range(runs)))
     for _ in begun:
         await agent.work()
@@ -40,7 +50,7 @@ async def work(engine: Engine, runs: int = 3) -> list[str]:
 
 def test_the_feed_is_every_event_of_every_run_in_order(url: str, clock: ManualClock):
     async def play():
-        async with opened(url, clock) as engine:
+        async with manual_engine(url, clock) as engine:
             assert await engine.feed.read() == []
             assert await engine.feed.position() == "1-0"
             runs = await work(engine)
@@ -52,12 +62,12 @@ def test_the_feed_is_every_event_of_every_run_in_order(url: str, clock: ManualCl
                 assert mine == await engine.run_queries.events(run_id, limit=500)
             assert await engine.feed.read(await engine.feed.position()) == []
 
-    go(play())
+    run_async(play())
 
 
 def test_whoever_goes_on_from_any_position_sees_the_rest(shared_url: str, clock: ManualClock):
     async def play():
-        async with opened(shared_url, clock) as one, opened(shared_url, clock) as two:
+        async with manual_engine(shared_url, clock) as one, manual_engine(shared_url, clock) as two:
             await work(one)
             whole = await read(one, limit=500)
             assert len(whole) > 20
@@ -69,12 +79,12 @@ def test_whoever_goes_on_from_any_position_sees_the_rest(shared_url: str, clock:
             later = await read(one, end)
             assert [event for _, event in later] == await two.run_queries.events(run.id)
 
-    go(play())
+    run_async(play())
 
 
 def test_the_end_of_the_feed_is_where_the_next_commit_begins(url: str, clock: ManualClock):
     async def play():
-        async with opened(url, clock) as engine:
+        async with manual_engine(url, clock) as engine:
             await work(engine)
             end = await engine.feed.position()
             await asyncio.gather(*(engine.start("w") for _ in range(5)))
@@ -82,12 +92,12 @@ def test_the_end_of_the_feed_is_where_the_next_commit_begins(url: str, clock: Ma
             assert [event["type"] for _, event in told].count("started") == 5
             assert told[0][0] == f"{end.partition('-')[0]}-1"
 
-    go(play())
+    run_async(play())
 
 
 def test_locks_have_their_place_in_the_feed(url: str, clock: ManualClock):
     async def play():
-        async with opened(url, clock) as engine:
+        async with manual_engine(url, clock) as engine:
             await engine.define(chain(node("c", repository="web", **COMMIT)))
             await engine.start("w")
             await engine.tick()
@@ -96,18 +106,18 @@ def test_locks_have_their_place_in_the_feed(url: str, clock: ManualClock):
             assert {event["stream"] for event in locks} == {"lock:web"}
             assert [event["seq"] for event in locks] == [1, 2]
 
-    go(play())
+    run_async(play())
 
 
 def test_a_position_that_nobody_gave_out_is_refused(file_url: str, clock: ManualClock):
     async def play():
-        async with opened(file_url, clock) as engine:
+        async with manual_engine(file_url, clock) as engine:
             for wrong in ("x", "1", "1-", "-1", "1-x", "1--1", "1-1-1", "9" * 99 + "-1", "١-١"):
-                assert await refused(engine.feed.read(wrong)) == "bad_cursor"
-                assert await refused(engine.feed.page(wrong)) == "bad_cursor"
+                assert await refusal_code(engine.feed.read(wrong)) == "bad_cursor"
+                assert await refusal_code(engine.feed.page(wrong)) == "bad_cursor"
             assert await engine.feed.read("99999-3") == []
 
-    go(play())
+    run_async(play())
 
 
 # Being told
@@ -115,7 +125,7 @@ def test_a_position_that_nobody_gave_out_is_refused(file_url: str, clock: Manual
 
 def test_whoever_follows_is_told_at_once(url: str, clock: ManualClock):
     async def play():
-        async with opened(url, clock) as engine:
+        async with manual_engine(url, clock) as engine:
             await engine.define(ONE)
             end = await engine.feed.position()
             assert not await engine.feed.wait(0.001, end)
@@ -125,23 +135,23 @@ def test_whoever_follows_is_told_at_once(url: str, clock: ManualClock):
             assert await waiting
             assert await engine.feed.wait(60, end)  # there is more already
 
-    go(play())
+    run_async(play())
 
 
 def test_what_is_committed_between_looking_and_waiting_is_not_missed(url: str, clock: ManualClock):
     async def play():
-        async with opened(url, clock) as engine:
+        async with manual_engine(url, clock) as engine:
             await work(engine)
             after = (await read(engine))[-1][0]
             await engine.start("w")
             assert await engine.feed.wait(60, after)
 
-    go(play())
+    run_async(play())
 
 
 def test_what_another_engine_commits_is_told_within_a_pulse(shared_url: str, clock: ManualClock):
     async def play():
-        async with opened(shared_url, clock) as one, opened(shared_url, clock) as two:
+        async with manual_engine(shared_url, clock) as one, manual_engine(shared_url, clock) as two:
             await one.define(ONE)
             await one.tick()
             end = await one.feed.position()
@@ -153,7 +163,7 @@ def test_what_another_engine_commits_is_told_within_a_pulse(shared_url: str, clo
             assert await waiting
             assert await read(one, end)
 
-    go(play())
+    run_async(play())
 
 
 # The audit
@@ -161,7 +171,7 @@ def test_what_another_engine_commits_is_told_within_a_pulse(shared_url: str, clo
 
 def test_the_audit_backwards_is_the_feed(url: str, clock: ManualClock):
     async def play():
-        async with opened(url, clock) as engine:
+        async with manual_engine(url, clock) as engine:
             await work(engine, 4)
             whole = await read(engine, limit=500)
             for newest_first, limit in ((True, 4), (False, 4), (True, 500), (False, 500)):
@@ -174,7 +184,7 @@ def test_the_audit_backwards_is_the_feed(url: str, clock: ManualClock):
                     cursor = page.next_cursor
                 assert found == (whole[::-1] if newest_first else whole)
 
-    go(play())
+    run_async(play())
 
 
 @pytest.mark.requirement("L7.4")
@@ -184,7 +194,7 @@ def test_the_audit_of_people_has_their_acts_and_the_ends(
     monkeypatch.setattr("handrail.engine.queries.event_feed.SCANNED_ENTRIES_MAX", 3)
 
     async def play():
-        async with opened(url, clock) as engine:
+        async with manual_engine(url, clock) as engine:
             runs = await work(engine)
             await engine.run(runs[1]).close(by=ANA, reason="not now")
             for newest_first in (True, False):
@@ -201,14 +211,14 @@ def test_the_audit_of_people_has_their_acts_and_the_ends(
             closed = next(event for _, event in found if event.get("by") == "ana")
             assert closed["actor"] == "ana"
 
-    go(play())
+    run_async(play())
 
 
 def test_what_was_archived_leaves_a_gap_that_is_passed_over(file_url: str, clock: ManualClock):
     file = Path(file_url.removeprefix("sqlite:///")).with_name("old.jsonl")
 
     async def play():
-        async with opened(file_url, clock) as engine:
+        async with manual_engine(file_url, clock) as engine:
             await engine.define(ONE)
             begun = await asyncio.gather(*(engine.start("w") for _ in range(6)))  # in one commit
             ids = [run.id for run in begun]
@@ -233,4 +243,4 @@ def test_what_was_archived_leaves_a_gap_that_is_passed_over(file_url: str, clock
                 cursor = page.next_cursor
             assert found == after[::-1]
 
-    go(play())
+    run_async(play())

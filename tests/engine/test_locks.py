@@ -4,25 +4,25 @@ import asyncio
 from datetime import timedelta
 
 import pytest
-from tests.engine.at_work import (
+from tests.engine.engines import (
     ANA,
     COMMIT,
     DONE,
     FAILED,
     Worker,
     abandon_engine,
+    advance_with_ticks,
     chain,
     check_stored,
-    crashing,
-    go,
+    engine_to_abandon,
+    events_of,
+    manual_engine,
     node,
-    of,
-    opened,
-    pulses,
-    quiet,
-    refused,
-    started,
-    worker,
+    refusal_code,
+    register_worker,
+    run_async,
+    start_run,
+    wait_until_idle,
 )
 
 from handrail.engine.commit.stream_change import LOCK_STREAM_PREFIX, LockChange
@@ -57,7 +57,7 @@ async def committing(engine: Engine, count: int) -> tuple[list[str], Worker]:
     await engine.define(COMMITS)
     runs = [(await engine.start("w")).id for _ in range(count)]
     await engine.tick()
-    return runs, await worker(engine, MANAGER)
+    return runs, await register_worker(engine, MANAGER)
 
 
 @pytest.mark.requirement("L12.2", "L12.3", "L12.4")
@@ -65,7 +65,7 @@ def test_commits_are_offered_one_at_a_time_in_the_order_in_which_they_asked(
     url: str, clock: ManualClock
 ):
     async def play():
-        async with opened(url, clock) as engine:
+        async with manual_engine(url, clock) as engine:
             runs, agent = await committing(engine, 4)
             for position, run_id in enumerate(runs):
                 await engine.tick()
@@ -85,7 +85,7 @@ def test_commits_are_offered_one_at_a_time_in_the_order_in_which_they_asked(
             for run_id in runs:
                 await check_stored(engine, run_id)
 
-    go(play())
+    run_async(play())
 
 
 @pytest.mark.requirement("L12.2", "L12.6")
@@ -93,7 +93,7 @@ def test_commits_never_overlap_whoever_makes_them(url: str, clock: ManualClock):
     document = chain(node("a"), node("x", **COMMIT), node("y", **COMMIT))
 
     async def play():
-        async with opened(url, clock) as engine:
+        async with manual_engine(url, clock) as engine:
             at_once: list[str] = []
             fences: list[int] = []
 
@@ -114,25 +114,25 @@ def test_commits_never_overlap_whoever_makes_them(url: str, clock: ManualClock):
                 assert (await run.result(60)).terminal_status == "done_success"
             assert fences == sorted(set(fences))
             assert len(fences) == 3 * 8
-            await quiet(engine)
+            await wait_until_idle(engine)
             assert lock_of(engine, "").holder is None or lock_of(engine).holder is None
             assert engine.store.messages.list(10) == []
 
-    go(play())
+    run_async(play())
 
 
 @pytest.mark.requirement("L12.2")
 def test_each_repository_has_a_lock_of_its_own(url: str, clock: ManualClock):
     async def play():
-        async with opened(url, clock) as engine:
+        async with manual_engine(url, clock) as engine:
             await engine.define(COMMITS)
             await engine.define({**chain(node("c", repository="api", **COMMIT)), "name": "api"})
             runs = [await engine.start("w"), await engine.start("api")]
             await engine.tick()
-            agents = [await worker(engine, MANAGER) for _ in runs]
+            agents = [await register_worker(engine, MANAGER) for _ in runs]
             assert {(await agent.get()).run.id for agent in agents} == {run.id for run in runs}
 
-    go(play())
+    run_async(play())
 
 
 @pytest.mark.requirement("L12.5")
@@ -141,64 +141,64 @@ def test_a_lock_whose_holder_is_silent_for_five_minutes_goes_to_the_next(
 ):
     async def play():
         settings = {"lease": 86_400.0, "kernel": PATIENT}
-        async with opened(url, clock, **settings) as engine:
+        async with manual_engine(url, clock, **settings) as engine:
             (first, second), agent = await committing(engine, 2)
             late = await agent.get()
             # The lease is long, so only the lock's own clock can tell that it is silent.
-            await pulses(engine, clock, 290)
+            await advance_with_ticks(engine, clock, 290)
             assert holder(engine) == first
-            await pulses(engine, clock, 170)
+            await advance_with_ticks(engine, clock, 170)
             assert holder(engine) == second
-            assert [e.fence for e in await of(engine, first, Lost)] == [late.fence]
-            other = await worker(engine, MANAGER)
+            assert [e.fence for e in await events_of(engine, first, Lost)] == [late.fence]
+            other = await register_worker(engine, MANAGER)
             dispatch = await other.get()
             assert (dispatch.run.id, dispatch.lock) == (second, 2)
-            assert await refused(agent.report(late)) == "late"
+            assert await refusal_code(agent.report(late)) == "late"
             await other.report(dispatch)
             await engine.tick()
             assert holder(engine) == first  # it has asked again, for its next attempt
             again = await other.get()
             assert (again.attempt, again.lock) == (2, 3)
 
-    go(play())
+    run_async(play())
 
 
 @pytest.mark.requirement("L12.5")
 def test_heartbeats_and_waiting_for_an_agent_keep_the_lock(url: str, clock: ManualClock):
     async def play():
-        async with opened(url, clock, kernel=PATIENT) as engine:
+        async with manual_engine(url, clock, kernel=PATIENT) as engine:
             (first, _), agent = await committing(engine, 2)
-            await pulses(engine, clock, 1_000)  # on offer, and nobody takes it
+            await advance_with_ticks(engine, clock, 1_000)  # on offer, and nobody takes it
             assert holder(engine) == first
             await agent.beat()
             dispatch = await agent.get()
             assert dispatch.lock == 1
             for _ in range(20):
-                await pulses(engine, clock, 50)
+                await advance_with_ticks(engine, clock, 50)
                 await agent.beat()
             assert holder(engine) == first
             assert (await agent.report(dispatch)).terminal_status == "done_success"
 
-    go(play())
+    run_async(play())
 
 
 def test_an_outage_costs_nobody_the_lock(shared_url: str, clock: ManualClock):
     async def play():
-        engine = await crashing(shared_url, clock, kernel=PATIENT)
+        engine = await engine_to_abandon(shared_url, clock, kernel=PATIENT)
         (first, _), agent = await committing(engine, 2)
         dispatch = await agent.get()
         await abandon_engine(engine)
         clock.advance(3_600)
-        async with opened(shared_url, clock, kernel=PATIENT) as engine:
+        async with manual_engine(shared_url, clock, kernel=PATIENT) as engine:
             agent.engine = engine
             await agent.beat()
-            await pulses(engine, clock, 30)
+            await advance_with_ticks(engine, clock, 30)
             assert holder(engine) == first
             assert (await agent.report(dispatch)).terminal_status == "done_success"
             await engine.tick()
             assert lock_of(engine).fence == 2
 
-    go(play())
+    run_async(play())
 
 
 @pytest.mark.requirement("L12.4", "L12.3")
@@ -207,12 +207,12 @@ def test_a_grant_to_a_run_that_no_longer_wants_it_is_passed_on(
     act: str, url: str, clock: ManualClock
 ):
     async def play():
-        async with opened(url, clock) as engine:
+        async with manual_engine(url, clock) as engine:
             document = chain(node("commit", repository="web", **COMMIT), node("b"))
             await engine.define(document)
             first, second, third = [await engine.start("w") for _ in range(3)]
             await engine.tick()
-            agent = await worker(engine, MANAGER)
+            agent = await register_worker(engine, MANAGER)
             dispatch = await agent.get()
             if act == "close":
                 await second.close(by=ANA, reason="enough")
@@ -229,16 +229,16 @@ def test_a_grant_to_a_run_that_no_longer_wants_it_is_passed_on(
                 await second.resume(by=ANA, reason="back")
                 await engine.tick()
                 assert [r.run for r in lock_of(engine).queue] == [second.id]
-            assert await of(engine, first.id, Reported)
+            assert await events_of(engine, first.id, Reported)
 
-    go(play())
+    run_async(play())
 
 
 @pytest.mark.requirement("L12.4", "L7.2")
 @pytest.mark.parametrize("act", ["close", "move", "timeout"])
 def test_a_holder_that_is_taken_away_gives_the_lock_back(act: str, url: str, clock: ManualClock):
     async def play():
-        async with opened(url, clock) as engine:
+        async with manual_engine(url, clock) as engine:
             runs, agent = await committing(engine, 2)
             late = await agent.get()
             run = engine.run(runs[0])
@@ -248,14 +248,14 @@ def test_a_holder_that_is_taken_away_gives_the_lock_back(act: str, url: str, clo
                 await run.move("commit", by=ANA, reason="again")
             else:
                 for _ in range(40):
-                    await pulses(engine, clock, 50)
+                    await advance_with_ticks(engine, clock, 50)
                     await agent.beat()
             await engine.tick()
             assert holder(engine) == runs[1]
-            assert await refused(agent.report(late)) in ("late", "ended")
+            assert await refusal_code(agent.report(late)) in ("late", "ended")
             assert (await agent.get()).run.id == runs[1]
 
-    go(play())
+    run_async(play())
 
 
 @pytest.mark.requirement("L12.1", "L4.6")
@@ -263,27 +263,27 @@ def test_messages_that_a_crash_left_are_delivered_by_whoever_comes(
     shared_url: str, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ):
     async def play():
-        engine = await crashing(shared_url, clock)
+        engine = await engine_to_abandon(shared_url, clock)
         monkeypatch.setattr(engine.committer, "deliver", lambda message: None)
-        run = await started(engine, COMMITS)
+        run = await start_run(engine, COMMITS)
         assert [m.target for m in engine.store.messages.list(10)] == ["lock:web"]
         await abandon_engine(engine)
-        async with opened(shared_url, clock) as engine:
+        async with manual_engine(shared_url, clock) as engine:
             await engine.tick()
-            agent = await worker(engine, MANAGER)
+            agent = await register_worker(engine, MANAGER)
             assert (await agent.work()).terminal_status == "done_success"
             await engine.tick()
             assert holder(engine) is None
             assert engine.store.messages.list(10) == []
-            assert len(await of(engine, run.id, Offered)) == 1
+            assert len(await events_of(engine, run.id, Offered)) == 1
 
-    go(play())
+    run_async(play())
 
 
 @pytest.mark.requirement("L12.1", "L12.2")
 def test_two_engines_share_one_lock(shared_url: str, clock: ManualClock):
     async def play():
-        async with opened(shared_url, clock) as one, opened(shared_url, clock) as two:
+        async with manual_engine(shared_url, clock) as one, manual_engine(shared_url, clock) as two:
             await one.define(COMMITS)
             runs = [await (one, two)[i % 2].start("w") for i in range(12)]
             held: list[int] = []
@@ -308,12 +308,12 @@ def test_two_engines_share_one_lock(shared_url: str, clock: ManualClock):
             await asyncio.gather(one.tick(), two.tick())
             assert holder(one) is None
 
-    go(play())
+    run_async(play())
 
 
 def test_the_history_of_a_lock_is_in_the_journal(file_url: str, clock: ManualClock):
     async def play():
-        async with opened(file_url, clock) as engine:
+        async with manual_engine(file_url, clock) as engine:
             (run_id,), agent = await committing(engine, 1)
             await agent.work()
             await engine.tick()
@@ -323,4 +323,4 @@ def test_the_history_of_a_lock_is_in_the_journal(file_url: str, clock: ManualClo
             events: list[RunEvent] = await engine.runs.history(run_id)
             assert events[-1].at - events[0].at < timedelta(seconds=1)
 
-    go(play())
+    run_async(play())

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.engine.at_work import PATIENCE, chain, go, node, opened
-from tests.engine.tickets import (
+from tests.engine.engines import PATIENCE, chain, manual_engine, node, run_async
+from tests.engine.labelled_tickets import (
     SIMILAR_HELD_OUT,
     SIMILAR_TUNED,
     UNRELATED_HELD_OUT,
@@ -145,11 +145,11 @@ async def found(engine: Engine, title: str, **more: Any) -> list[str]:
 
 def played(url: str, clock: ManualClock, play: Any, **settings: Any) -> None:
     async def whole() -> None:
-        async with opened(url, clock, **settings) as engine:
+        async with manual_engine(url, clock, **settings) as engine:
             await hire(engine)
             await play(engine)
 
-    go(whole())
+    run_async(whole())
 
 
 def test_a_similar_ticket_is_found_with_its_score_and_an_unrelated_one_is_not(
@@ -298,7 +298,10 @@ def test_a_ticket_opened_again_drops_what_it_taught_and_is_not_given_the_same_an
 
 def test_two_engines_on_one_database_share_their_memory(shared_url: str, clock: ManualClock):
     async def play():
-        async with opened(shared_url, clock) as one, opened(shared_url, clock) as other:
+        async with (
+            manual_engine(shared_url, clock) as one,
+            manual_engine(shared_url, clock) as other,
+        ):
             await hire(one)
             await resolved(one, "VPN drops every hour")
             (recalled,) = await other.memory.recall("VPN disconnects every hour")
@@ -315,7 +318,7 @@ def test_two_engines_on_one_database_share_their_memory(shared_url: str, clock: 
             trail = await one.audit.trail(people=True)
             assert [e["type"] for e in trail.items].count("memory_corrected") == 6
 
-    go(play())
+    run_async(play())
 
 
 # Changed by people

@@ -6,25 +6,25 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from tests.engine.at_work import (
+from tests.engine.engines import (
     ANA,
     DONE,
     ROLE,
     abandon_engine,
+    advance_with_ticks,
     chain,
     check_stored,
-    crashing,
-    go,
-    names,
+    engine_to_abandon,
+    event_names,
+    events_of,
+    manual_engine,
     node,
-    of,
-    opened,
-    pulses,
-    quiet,
-    refused,
-    started,
+    refusal_code,
+    register_worker,
+    run_async,
+    start_run,
     until,
-    worker,
+    wait_until_idle,
 )
 
 from handrail.engine import opening
@@ -65,56 +65,58 @@ def test_after_a_crash_a_run_goes_on_and_nothing_reported_is_done_again(
         return DONE
 
     async def play():
-        engine = await crashing(shared_url, clock)
-        run = await started(engine, THREE)
+        engine = await engine_to_abandon(shared_url, clock)
+        run = await start_run(engine, THREE)
         engine.add_agent(code, ROLE, "qa-engineer")
         await until(lambda: ("c", 1) in worked)
         before = await engine.runs.history(run.id)
         await abandon_engine(engine)
-        async with opened(shared_url, clock) as engine:
+        async with manual_engine(shared_url, clock) as engine:
             assert (await engine.runs.history(run.id))[: len(before)] == before
             engine.add_agent(code, ROLE, "qa-engineer")
-            await pulses(engine, clock, 70)  # PostgreSQL cannot know that the other one is dead
+            await advance_with_ticks(
+                engine, clock, 70
+            )  # PostgreSQL cannot know that the other one is dead
             assert (await engine.run(run.id).result(60)).terminal_status == "done_success"
             assert worked == [("a", 1), ("b", 1), ("c", 1), ("c", 2)]
-            assert len(await of(engine, run.id, Lost)) == 1
+            assert len(await events_of(engine, run.id, Lost)) == 1
             await check_stored(engine, run.id)
 
-    go(play())
+    run_async(play())
 
 
 @pytest.mark.requirement("K1")
 def test_what_was_on_offer_is_the_same_dispatch_after_a_crash(shared_url: str, clock: ManualClock):
     async def play():
-        engine = await crashing(shared_url, clock)
-        run = await started(engine, ASKS)
+        engine = await engine_to_abandon(shared_url, clock)
+        run = await start_run(engine, ASKS)
         (offered,) = engine.store.dispatches.list(run.id)
         await abandon_engine(engine)
-        async with opened(shared_url, clock) as engine:
-            dispatch = await (await worker(engine)).get()
+        async with manual_engine(shared_url, clock) as engine:
+            dispatch = await (await register_worker(engine)).get()
             assert (dispatch.fence, dispatch.attempt) == (offered.fence, 1)
-            assert len(await of(engine, run.id, Offered)) == 1
+            assert len(await events_of(engine, run.id, Offered)) == 1
 
-    go(play())
+    run_async(play())
 
 
 def test_what_an_agent_outside_has_in_hand_outlives_the_engine(shared_url: str, clock: ManualClock):
     async def play():
-        engine = await crashing(shared_url, clock)
-        run = await started(engine, ASKS)
-        agent = await worker(engine)
+        engine = await engine_to_abandon(shared_url, clock)
+        run = await start_run(engine, ASKS)
+        agent = await register_worker(engine)
         dispatch = await agent.get()
         await abandon_engine(engine)
         clock.advance(600)  # nobody was there to hear its heartbeats
-        async with opened(shared_url, clock) as engine:
+        async with manual_engine(shared_url, clock) as engine:
             await engine.tick()
             agent.engine = engine
             assert await agent.beat()
             after = await agent.report(dispatch)
             assert (after.id, len(after.pending_approvals)) == (run.id, 1)
-            assert await of(engine, run.id, Lost) == []
+            assert await events_of(engine, run.id, Lost) == []
 
-    go(play())
+    run_async(play())
 
 
 def test_an_engine_that_closes_in_good_order_gives_its_work_back(
@@ -128,16 +130,16 @@ def test_an_engine_that_closes_in_good_order_gives_its_work_back(
             await asyncio.Event().wait()
             return DONE
 
-        async with opened(shared_url, clock) as engine:
-            run = await started(engine, ASKS)
+        async with manual_engine(shared_url, clock) as engine:
+            run = await start_run(engine, ASKS)
             engine.add_agent(sleep, ROLE)
             await begun.wait()
-        async with opened(shared_url, clock) as engine:
+        async with manual_engine(shared_url, clock) as engine:
             assert engine.store.agents.list() == []
-            assert (await (await worker(engine)).get()).attempt == 2
-            assert len(await of(engine, run.id, Lost)) == 1
+            assert (await (await register_worker(engine)).get()).attempt == 2
+            assert len(await events_of(engine, run.id, Lost)) == 1
 
-    go(play())
+    run_async(play())
 
 
 @pytest.mark.requirement("K15", "L4.6")
@@ -145,12 +147,12 @@ def test_a_question_survives_a_crash_and_an_old_answer_does_not_fit_a_new_one(
     shared_url: str, clock: ManualClock
 ):
     async def play():
-        engine = await crashing(shared_url, clock)
-        run = await started(engine, ASKS)
-        await (await worker(engine)).work()
+        engine = await engine_to_abandon(shared_url, clock)
+        run = await start_run(engine, ASKS)
+        await (await register_worker(engine)).work()
         (question,) = await run.questions(60)
         await abandon_engine(engine)
-        async with opened(shared_url, clock) as engine:
+        async with manual_engine(shared_url, clock) as engine:
             run = engine.run(run.id)
             (same,) = await run.questions(60)
             assert same == question
@@ -158,15 +160,15 @@ def test_a_question_survives_a_crash_and_an_old_answer_does_not_fit_a_new_one(
             (new,) = await run.questions(60)
             assert (new.deadline, new.digest != question.digest) == (question.deadline, True)
             old = run.answer(question.id, "ok", by="bob", digest=question.digest)
-            assert await refused(old)
+            assert await refusal_code(old)
             stale = run.answer(new.id, "ok", by="bob", digest=question.digest)
-            assert await refused(stale)
+            assert await refusal_code(stale)
             assert (await run.answer(new.id, "ok", by="bob", digest=new.digest)).has_ended
             statuses = {a.id: a.status for a in engine.store.approvals.list()}
             assert statuses == {question.id: "void", new.id: "answered"}
-            assert len(await of(engine, run.id, Answered)) == 1
+            assert len(await events_of(engine, run.id, Answered)) == 1
 
-    go(play())
+    run_async(play())
 
 
 # Outages
@@ -178,45 +180,45 @@ def test_clocks_are_pushed_by_the_length_of_an_outage_before_they_fire(
 ):
     async def play():
         patient = Settings(role_grace=86_400)
-        engine = await crashing(shared_url, clock, kernel=patient)
-        run = await started(engine, chain(node("a", queue_timeout=600)))
-        await pulses(engine, clock, 150)
+        engine = await engine_to_abandon(shared_url, clock, kernel=patient)
+        run = await start_run(engine, chain(node("a", queue_timeout=600)))
+        await advance_with_ticks(engine, clock, 150)
         await abandon_engine(engine)
         clock.advance(3_600)
-        async with opened(shared_url, clock, kernel=patient) as engine:
+        async with manual_engine(shared_url, clock, kernel=patient) as engine:
             await engine.tick()
-            (pushed,) = await of(engine, run.id, ClocksPushed)
+            (pushed,) = await events_of(engine, run.id, ClocksPushed)
             assert 3_600 <= pushed.seconds <= 3_610
-            await pulses(engine, clock, 440)
-            assert await of(engine, run.id, TimedOut) == []
-            await pulses(engine, clock, 30)
-            assert len(await of(engine, run.id, TimedOut)) == 1
-            assert len(await of(engine, run.id, ClocksPushed)) == 1
+            await advance_with_ticks(engine, clock, 440)
+            assert await events_of(engine, run.id, TimedOut) == []
+            await advance_with_ticks(engine, clock, 30)
+            assert len(await events_of(engine, run.id, TimedOut)) == 1
+            assert len(await events_of(engine, run.id, ClocksPushed)) == 1
 
-    go(play())
+    run_async(play())
 
 
 def test_time_in_which_an_engine_had_nothing_to_do_is_no_outage(
     shared_url: str, clock: ManualClock
 ):
     async def play():
-        async with opened(shared_url, clock) as engine:
-            run = await started(engine, chain(node("ok", "approval")))
-            await pulses(engine, clock, 6 * 86_400, step=3_600)
+        async with manual_engine(shared_url, clock) as engine:
+            run = await start_run(engine, chain(node("ok", "approval")))
+            await advance_with_ticks(engine, clock, 6 * 86_400, step=3_600)
         for _ in range(2):  # closed in good order, and not
-            engine = await crashing(shared_url, clock)
+            engine = await engine_to_abandon(shared_url, clock)
             assert engine.committer.outages == []
-            await pulses(engine, clock, 3_600, step=600)
+            await advance_with_ticks(engine, clock, 3_600, step=600)
             await abandon_engine(engine)
         clock.advance(3_600)
-        async with opened(shared_url, clock) as engine:
+        async with manual_engine(shared_url, clock) as engine:
             ((began, ended),) = engine.committer.outages
             assert 3_600 <= (ended - began).total_seconds() <= 4_200
             await engine.runs.command(run.id, c.Tick())
-            (pushed,) = await of(engine, run.id, ClocksPushed)
+            (pushed,) = await events_of(engine, run.id, ClocksPushed)
             assert pushed.seconds == (ended - began).total_seconds()
 
-    go(play())
+    run_async(play())
 
 
 # Two engines
@@ -225,7 +227,7 @@ def test_time_in_which_an_engine_had_nothing_to_do_is_no_outage(
 @pytest.mark.requirement("L8.6")
 def test_a_clock_fires_once_even_if_two_engines_look(shared_url: str, clock: ManualClock):
     async def play():
-        async with opened(shared_url, clock) as one, opened(shared_url, clock) as two:
+        async with manual_engine(shared_url, clock) as one, manual_engine(shared_url, clock) as two:
             await one.define(chain(node("ok", "approval")))
             runs = [await one.start("w") for _ in range(20)]
             for run in runs:
@@ -233,10 +235,10 @@ def test_a_clock_fires_once_even_if_two_engines_look(shared_url: str, clock: Man
             clock.advance(days=8)
             await asyncio.gather(one.tick(), two.tick())
             for run in runs:
-                assert len(await of(one, run.id, Ended)) == 1
+                assert len(await events_of(one, run.id, Ended)) == 1
                 await check_stored(two, run.id)
 
-    go(play())
+    run_async(play())
 
 
 @pytest.mark.requirement("L8.6", "L12.1")
@@ -244,7 +246,7 @@ def test_two_engines_hand_a_run_to_and_fro(shared_url: str, clock: ManualClock):
     """Each has the agents for half of the steps, and learns of the other's work at its pulse."""
 
     async def play():
-        async with opened(shared_url, clock) as one, opened(shared_url, clock) as two:
+        async with manual_engine(shared_url, clock) as one, manual_engine(shared_url, clock) as two:
             document = chain(*(node(f"n{i}", role=(ROLE, "qa-engineer")[i % 2]) for i in range(6)))
             await one.define(document)
             one.local_agents.add(lambda d: DONE, ROLE)
@@ -252,23 +254,23 @@ def test_two_engines_hand_a_run_to_and_fro(shared_url: str, clock: ManualClock):
             runs = [await (one, two)[i % 2].start("w") for i in range(10)]
             for _ in range(8):
                 for engine in (one, two):
-                    await quiet(engine)
+                    await wait_until_idle(engine)
             for run in runs:
                 assert (await run.state()).terminal_status == "done_success"
                 await check_stored(one, run.id)
-                assert len(await of(one, run.id, Reported)) == 6
+                assert len(await events_of(one, run.id, Reported)) == 6
 
-    go(play())
+    run_async(play())
 
 
 def test_who_asks_one_engine_is_not_refused_for_what_it_has_not_heard_of_yet(
     shared_url: str, clock: ManualClock
 ):
     async def play():
-        async with opened(shared_url, clock) as one, opened(shared_url, clock) as two:
-            run = await started(one, chain(node("a"), node("b"), node("ok", "approval")))
+        async with manual_engine(shared_url, clock) as one, manual_engine(shared_url, clock) as two:
+            run = await start_run(one, chain(node("a"), node("b"), node("ok", "approval")))
             assert one.committer.cache.run(run.id) is not None
-            agent = await worker(two)
+            agent = await register_worker(two)
             await agent.work()
             dispatch = await agent.get()
             agent.engine = one
@@ -277,7 +279,7 @@ def test_who_asks_one_engine_is_not_refused_for_what_it_has_not_heard_of_yet(
             ended = await two.approvals.answer(question.id, "ok", by=ANA)
             assert ended.terminal_status == "done_success"
 
-    go(play())
+    run_async(play())
 
 
 @pytest.mark.parametrize("in_memory", [False, True])
@@ -285,8 +287,11 @@ def test_who_waits_at_one_engine_hears_of_an_end_at_another(
     shared_url: str, clock: ManualClock, in_memory: bool
 ):
     async def play():
-        async with opened(shared_url, clock, pulse=0.05) as one, opened(shared_url, clock) as two:
-            run = await started(one if in_memory else two, ASKS)
+        async with (
+            manual_engine(shared_url, clock, pulse=0.05) as one,
+            manual_engine(shared_url, clock) as two,
+        ):
+            run = await start_run(one if in_memory else two, ASKS)
             assert (one.committer.cache.run(run.id) is not None) == in_memory
             waiting = asyncio.create_task(one.run(run.id).result())
             following = asyncio.create_task(_names(one.run(run.id).events()))
@@ -295,7 +300,7 @@ def test_who_waits_at_one_engine_hears_of_an_end_at_another(
             assert (await waiting).terminal_status == "closed_by_human"
             assert (await following)[-1] == "Ended"
 
-    go(play())
+    run_async(play())
 
 
 def test_a_crowd_that_waits_for_a_run_costs_no_look_at_every_pulse(
@@ -303,8 +308,8 @@ def test_a_crowd_that_waits_for_a_run_costs_no_look_at_every_pulse(
 ):
     async def play():
         often = opening.open(shared_url, clock=clock.now, settings=EngineSettings(pulse=0.01))
-        async with often as one, opened(shared_url, clock) as two:
-            run = await started(two, ASKS)
+        async with often as one, manual_engine(shared_url, clock) as two:
+            run = await start_run(two, ASKS)
             beats, looks, load = asyncio.Semaphore(0), [], one.store.runs.load
             beat = one.maintenance.run_once
 
@@ -326,11 +331,11 @@ def test_a_crowd_that_waits_for_a_run_costs_no_look_at_every_pulse(
                 assert ended.terminal_status == "closed_by_human"
             assert len(looks) <= 80
 
-    go(play())
+    run_async(play())
 
 
 async def _names(events: object) -> list[str]:
-    return names([event async for _, event in events])  # pyright: ignore[reportGeneralTypeIssues]
+    return event_names([event async for _, event in events])  # pyright: ignore[reportGeneralTypeIssues]
 
 
 def test_commands_of_two_engines_to_one_run_are_all_taken(
@@ -339,8 +344,8 @@ def test_commands_of_two_engines_to_one_run_are_all_taken(
     monkeypatch.setattr(committer, "WRITE_CONFLICTS_MAX", 100)
 
     async def play():
-        async with opened(shared_url, clock) as one, opened(shared_url, clock) as two:
-            run = await started(one, ASKS)
+        async with manual_engine(shared_url, clock) as one, manual_engine(shared_url, clock) as two:
+            run = await start_run(one, ASKS)
             patches = [c.Patch(by=ANA, patch={f"k{i}": i}) for i in range(40)]
             both = [
                 (one, two)[i % 2].runs.command(run.id, patch) for i, patch in enumerate(patches)
@@ -349,7 +354,7 @@ def test_commands_of_two_engines_to_one_run_are_all_taken(
             assert {f"k{i}" for i in range(40)} <= set((await run.state()).context)
             await check_stored(two, run.id)
 
-    go(play())
+    run_async(play())
 
 
 @pytest.mark.requirement("L8.6")
@@ -357,15 +362,15 @@ def test_what_was_decided_on_an_old_copy_is_decided_again(shared_url: str, clock
     """Also where the numbers of events would not collide."""
 
     async def play():
-        async with opened(shared_url, clock) as one, opened(shared_url, clock) as two:
-            run = await started(one, ASKS)
+        async with manual_engine(shared_url, clock) as one, manual_engine(shared_url, clock) as two:
+            run = await start_run(one, ASKS)
             before = await two.runs.command(run.id, c.Patch(by=ANA, patch={"k": 1}))
             moved = await run.move("ok", by=ANA, reason="two events")
             assert moved.seq == before.seq + 2
             assert moved.context["k"] == 1
             await check_stored(two, run.id)
 
-    go(play())
+    run_async(play())
 
 
 def test_the_functions_of_an_engine_that_died_are_lost_by_silence(
@@ -379,19 +384,19 @@ def test_the_functions_of_an_engine_that_died_are_lost_by_silence(
             await asyncio.Event().wait()
             return DONE
 
-        async with opened(shared_url, clock) as alive:
-            dead = await crashing(shared_url, clock)
-            run = await started(dead, ASKS)
+        async with manual_engine(shared_url, clock) as alive:
+            dead = await engine_to_abandon(shared_url, clock)
+            run = await start_run(dead, ASKS)
             dead.local_agents.add(sleep, ROLE)
             await begun.wait()
             await abandon_engine(dead)
-            await pulses(alive, clock, 50)
-            assert await of(alive, run.id, Lost) == []
-            await pulses(alive, clock, 20)
-            assert len(await of(alive, run.id, Lost)) == 1
-            assert (await (await worker(alive)).get()).attempt == 2
+            await advance_with_ticks(alive, clock, 50)
+            assert await events_of(alive, run.id, Lost) == []
+            await advance_with_ticks(alive, clock, 20)
+            assert len(await events_of(alive, run.id, Lost)) == 1
+            assert (await (await register_worker(alive)).get()).attempt == 2
 
-    go(play())
+    run_async(play())
 
 
 CHILD = """
@@ -444,16 +449,16 @@ def test_two_processes_share_the_work(file_url: str):
             for row in rows:
                 await check_stored(engine, row.id)
 
-    go(play())
+    run_async(play())
 
 
 def test_a_file_shows_who_was_alive(tmp_path: Path, clock: ManualClock):
     async def play():
         url = f"sqlite:///{tmp_path / 'work.db'}"
-        async with opened(url, clock) as engine:
+        async with manual_engine(url, clock) as engine:
             assert engine.store.engines.list() == {engine.id: iso(clock.now())}
-            async with opened(url, clock) as other:
+            async with manual_engine(url, clock) as other:
                 assert set(other.store.engines.list()) == {engine.id, other.id}
             assert other.id not in engine.store.engines.list()
 
-    go(play())
+    run_async(play())

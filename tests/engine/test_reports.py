@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.engine.at_work import PATIENCE, go, opened, team
+from tests.engine.engines import PATIENCE, manual_engine, run_async, team
 
 from handrail.engine.engine import Engine
 from handrail.engine.services.report_files import (
@@ -54,12 +54,12 @@ def headings(issues: Path) -> list[str]:
 @pytest.mark.parametrize("well", [True, False])
 def test_an_ended_run_has_its_report_as_markdown_and_json(tmp_path: Path, well: bool) -> None:
     async def play() -> tuple[str, Any]:
-        async with opened("sqlite://", ManualClock(), **places(tmp_path)) as engine:
+        async with manual_engine("sqlite://", ManualClock(), **places(tmp_path)) as engine:
             run_id = await plays(engine, well=well)
             await engine.reports.wait_written()
             return run_id, await engine.run_queries.report(run_id)
 
-    run_id, report = go(play())
+    run_id, report = run_async(play())
     runs = tmp_path / "runs"
     assert (runs / f"{run_id}.md").read_text(encoding="utf-8") == report_markdown(report)
     written = json.loads((runs / f"{run_id}.json").read_text(encoding="utf-8"))
@@ -78,12 +78,12 @@ def test_an_aborted_run_has_an_entry_in_the_issues_file_and_others_have_none(
     tmp_path: Path,
 ) -> None:
     async def play(*, well: bool) -> Any:
-        async with opened("sqlite://", ManualClock(), **places(tmp_path)) as engine:
+        async with manual_engine("sqlite://", ManualClock(), **places(tmp_path)) as engine:
             return await engine.run_queries.report(await plays(engine, well=well))
 
-    go(play(well=True))
+    run_async(play(well=True))
     assert not (tmp_path / "issues.md").exists()
-    first, second = (go(play(well=False)) for _ in range(2))
+    first, second = (run_async(play(well=False)) for _ in range(2))
     text = (tmp_path / "issues.md").read_text(encoding="utf-8")
     assert text == f"{snitch_entry(first)}\n{snitch_entry(second)}"
 
@@ -94,12 +94,12 @@ def test_an_embedded_engine_writes_nothing_unless_it_is_told_where(
     monkeypatch.chdir(tmp_path)
 
     async def play(**settings: Any) -> None:
-        async with opened("sqlite://", ManualClock(), **settings) as engine:
+        async with manual_engine("sqlite://", ManualClock(), **settings) as engine:
             await plays(engine)
             await engine.reports.wait_written()
 
-    go(play())
-    go(play(runs_folder="-", issues_file="-"))
+    run_async(play())
+    run_async(play(runs_folder="-", issues_file="-"))
     assert list(tmp_path.iterdir()) == []
 
 
@@ -110,20 +110,20 @@ def test_a_report_that_an_engine_owed_when_it_was_killed_is_written_by_the_next(
     issues = tmp_path / "issues.md"
 
     async def play() -> str:
-        async with opened(url, clock, **places(tmp_path)) as engine:
+        async with manual_engine(url, clock, **places(tmp_path)) as engine:
             return await plays(engine)
 
     async def opens() -> None:
-        async with opened(url, clock, **places(tmp_path)) as engine:
+        async with manual_engine(url, clock, **places(tmp_path)) as engine:
             await engine.reports.wait_written()
 
-    run_id = go(play())
+    run_id = run_async(play())
     report = tmp_path / "runs" / f"{run_id}.json"
     whole, entry = report.read_bytes(), issues.read_bytes()
     for lost in ([report], [report, report.with_suffix(".md")], [report, issues]):
         for file in lost:
             file.unlink()  # as if it was killed before it came to that
-        go(opens())
+        run_async(opens())
         assert (report.read_bytes(), issues.read_bytes()) == (whole, entry)
         assert report.with_suffix(".md").exists()
 
@@ -132,7 +132,7 @@ DIES = """
 import asyncio, os, signal, sys
 from pathlib import Path
 from handrail.engine.services import report_files as reports
-from tests.engine.at_work import opened
+from tests.engine.engines import manual_engine
 from tests.engine.test_reports import places, plays
 from handrail.testing.clock import ManualClock
 
@@ -158,7 +158,7 @@ def appended(file, entry):
 
 async def play():
     url = f"sqlite:///{folder / 'work.db'}"
-    async with opened(url, ManualClock(), **places(folder)) as engine:
+    async with manual_engine(url, ManualClock(), **places(folder)) as engine:
         await plays(engine)
         await engine.reports.wait_written()
 
@@ -180,12 +180,12 @@ def test_a_process_killed_while_it_writes_leaves_everything_once(tmp_path: Path,
 
     async def opens() -> str:
         url = f"sqlite:///{tmp_path / 'work.db'}"
-        async with opened(url, ManualClock(), **places(tmp_path)) as engine:
+        async with manual_engine(url, ManualClock(), **places(tmp_path)) as engine:
             await engine.reports.wait_written()
             (item,) = (await engine.run_queries.list()).items
             return item.id
 
-    run_id = go(opens())
+    run_id = run_async(opens())
     assert headings(tmp_path / "issues.md") == [
         f"## aborted_stuck: repeated_pattern in run {run_id}"
     ]
@@ -197,24 +197,24 @@ def test_runs_from_before_reports_were_wanted_are_owed_none(tmp_path: Path) -> N
     url, clock = f"sqlite:///{tmp_path / 'work.db'}", ManualClock()
 
     async def play(**settings: Any) -> None:
-        async with opened(url, clock, **settings) as engine:
+        async with manual_engine(url, clock, **settings) as engine:
             if not settings:
                 await plays(engine)
             await engine.reports.wait_written()
 
-    go(play())
+    run_async(play())
     clock.advance(seconds=1)
-    go(play(**places(tmp_path)))
+    run_async(play(**places(tmp_path)))
     assert [path.name for path in (tmp_path / "runs").iterdir()] == [".since"]
     assert not (tmp_path / "issues.md").exists()
 
 
 def test_no_text_of_a_run_forges_an_entry_or_a_heading(tmp_path: Path) -> None:
     async def play() -> str:
-        async with opened("sqlite://", ManualClock(), **places(tmp_path)) as engine:
+        async with manual_engine("sqlite://", ManualClock(), **places(tmp_path)) as engine:
             return await plays(engine, HOSTILE)
 
-    run_id = go(play())
+    run_id = run_async(play())
     assert headings(tmp_path / "issues.md") == [
         f"## aborted_stuck: repeated_pattern in run {run_id}"
     ]
@@ -251,13 +251,13 @@ def test_a_place_that_cannot_be_written_is_a_warning_and_the_run_ends_all_the_sa
     wanted = {**places(tmp_path), broken: str(tmp_path / "file" / "below")}
 
     async def play() -> str:
-        async with opened("sqlite://", ManualClock(), **wanted) as engine:
+        async with manual_engine("sqlite://", ManualClock(), **wanted) as engine:
             run_id = await plays(engine)
             await engine.reports.wait_written()
             return run_id
 
     with caplog.at_level(logging.WARNING):
-        run_id = go(play())
+        run_id = run_async(play())
     told = [r.getMessage() for r in caplog.records if "report_not_written" in r.getMessage()]
     assert any(run_id in line and str(tmp_path / "file") in line for line in told)
     assert (tmp_path / "runs" / f"{run_id}.md").exists() == (broken == "issues_file")
@@ -271,7 +271,7 @@ def test_a_report_that_cannot_be_made_keeps_no_other_from_being_written(
         raise ValueError("no text")
 
     async def play() -> list[str]:
-        async with opened("sqlite://", ManualClock(), **places(tmp_path)) as engine:
+        async with manual_engine("sqlite://", ManualClock(), **places(tmp_path)) as engine:
             first = await plays(engine, well=True)
             await engine.reports.wait_written()
             second = await engine.start("pair", title="T")
@@ -281,7 +281,7 @@ def test_a_report_that_cannot_be_made_keeps_no_other_from_being_written(
 
     monkeypatch.setattr("handrail.engine.services.report_files.report_markdown", breaks)
     with caplog.at_level(logging.WARNING):
-        first, second = go(play())
+        first, second = run_async(play())
     assert f"report_not_written execution_id={first}" in caplog.text
     written = [path.stem for path in (tmp_path / "runs").glob("*.json")]
     assert written == [second]
@@ -310,10 +310,10 @@ def test_an_id_that_is_no_plain_name_leads_nowhere_else(tmp_path: Path) -> None:
 
 def test_writing_it_again_changes_nothing(tmp_path: Path) -> None:
     async def play() -> Any:
-        async with opened("sqlite://", ManualClock()) as engine:
+        async with manual_engine("sqlite://", ManualClock()) as engine:
             return await engine.run_queries.report(await plays(engine))
 
-    report = go(play())
+    report = run_async(play())
     folder, issues = str(tmp_path / "runs"), str(tmp_path / "issues.md")
     write_report_files(report, folder, issues)
     first = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}

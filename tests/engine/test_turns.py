@@ -3,7 +3,7 @@
 import asyncio
 from contextvars import ContextVar
 
-from tests.engine.at_work import DONE, ROLE, chain, go, node, opened
+from tests.engine.engines import DONE, ROLE, chain, manual_engine, node, run_async
 
 from handrail.engine.dispatch.dispatch import Dispatch
 from handrail.engine.engine import Engine
@@ -24,7 +24,7 @@ async def ended(engine: Engine) -> list[Run]:
 
 def test_a_turn_that_has_to_wait_holds_up_no_other(clock: ManualClock):
     async def main():
-        async with opened("sqlite://", clock) as engine:
+        async with manual_engine("sqlite://", clock) as engine:
             others = asyncio.Event()
             done: list[str] = []
 
@@ -40,7 +40,7 @@ def test_a_turn_that_has_to_wait_holds_up_no_other(clock: ManualClock):
             await ended(engine)
             assert done == [*map(str, range(1, RUNS)), "0"]
 
-    go(main())
+    run_async(main())
 
 
 def test_a_turn_sees_no_context_variable_that_another_turn_has_set(clock: ManualClock):
@@ -48,7 +48,7 @@ def test_a_turn_sees_no_context_variable_that_another_turn_has_set(clock: Manual
     whose: ContextVar[str] = ContextVar("whose", default="nobody's")
 
     async def main():
-        async with opened("sqlite://", clock) as engine:
+        async with manual_engine("sqlite://", clock) as engine:
 
             @engine.agent(ROLE, capacity=RUNS)
             async def fix(dispatch: Dispatch) -> Result:
@@ -58,7 +58,7 @@ def test_a_turn_sees_no_context_variable_that_another_turn_has_set(clock: Manual
 
             await ended(engine)
 
-    go(main())
+    run_async(main())
     assert seen == ["nobody's"] * RUNS
 
 
@@ -66,7 +66,7 @@ def test_a_turn_that_cancels_its_own_task_costs_no_other_turn_anything(clock: Ma
     turns: list[str] = []
 
     async def main():
-        async with opened("sqlite://", clock) as engine:
+        async with manual_engine("sqlite://", clock) as engine:
 
             @engine.agent(ROLE, capacity=RUNS)
             async def fix(dispatch: Dispatch) -> Result:
@@ -81,5 +81,5 @@ def test_a_turn_that_cancels_its_own_task_costs_no_other_turn_anything(clock: Ma
 
             await ended(engine)
 
-    go(main())
+    run_async(main())
     assert sorted(turns, key=int) == [*map(str, range(RUNS))], "every run once"

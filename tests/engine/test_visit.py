@@ -4,20 +4,20 @@ import asyncio
 from typing import Any
 
 import pytest
-from tests.engine.at_work import (
+from tests.engine.engines import (
     ANA,
     DONE,
     ROLE,
+    advance_with_ticks,
     chain,
     check_stored,
-    go,
+    events_of,
+    manual_engine,
     node,
-    of,
-    opened,
-    pulses,
-    refused,
-    started,
-    worker,
+    refusal_code,
+    register_worker,
+    run_async,
+    start_run,
 )
 
 from handrail.engine import opening
@@ -39,13 +39,13 @@ def visiting(url: str, clock: ManualClock, **settings: Any) -> opening.EngineCon
 
 def test_a_visit_beside_an_engine_is_heard_by_it(shared_url: str, clock: ManualClock):
     async def play():
-        async with opened(shared_url, clock) as engine:
+        async with manual_engine(shared_url, clock) as engine:
             await engine.define(ASKS)
             async with visiting(shared_url, clock) as guest:
                 run = await guest.start("w", title="from outside")
                 assert (await guest.run_queries.list()).items[0].title == "from outside"
             await engine.tick()
-            await (await worker(engine)).work()
+            await (await register_worker(engine)).work()
             (question,) = await engine.run(run.id).questions(60)
             async with visiting(shared_url, clock) as guest:
                 answered = await guest.approvals.answer(question.id, "ok", by=ANA)
@@ -53,14 +53,14 @@ def test_a_visit_beside_an_engine_is_heard_by_it(shared_url: str, clock: ManualC
             assert (await engine.run(run.id).result(60)).terminal_status == "done_success"
             await check_stored(engine, run.id)
 
-    go(play())
+    run_async(play())
 
 
 def test_a_look_leaves_no_trace(shared_url: str, clock: ManualClock):
     async def play():
-        async with opened(shared_url, clock) as engine:
-            run = await started(engine, ASKS)
-            agent = await worker(engine, name="ada")
+        async with manual_engine(shared_url, clock) as engine:
+            run = await start_run(engine, ASKS)
+            agent = await register_worker(engine, name="ada")
             await agent.get()
         with_clocks = {"lease": 60.0, "pulse": 0.001}
         before = await trace(shared_url, clock)
@@ -78,7 +78,7 @@ def test_a_look_leaves_no_trace(shared_url: str, clock: ManualClock):
             await asyncio.sleep(0.02)  # many pulses of an engine that had one
         assert await trace(shared_url, clock) == before
 
-    go(play())
+    run_async(play())
 
 
 async def trace(url: str, clock: ManualClock) -> list[Any]:
@@ -99,9 +99,9 @@ def test_a_word_to_a_sleeping_database_costs_no_run_its_time(shared_url: str, cl
     loses the day, though the commit is a sign of life."""
 
     async def play():
-        async with opened(shared_url, clock) as engine:
-            asked, other = [await started(engine, ASKS) for _ in range(2)]
-            agent = await worker(engine, name="ada", capacity=2)
+        async with manual_engine(shared_url, clock) as engine:
+            asked, other = [await start_run(engine, ASKS) for _ in range(2)]
+            agent = await register_worker(engine, name="ada", capacity=2)
             await agent.work()
             await agent.work()
             (question,) = await other.questions(60)
@@ -109,32 +109,32 @@ def test_a_word_to_a_sleeping_database_costs_no_run_its_time(shared_url: str, cl
         async with visiting(shared_url, clock) as guest:
             run = await guest.approvals.answer(f"{asked.id}.q1", "ok", by=ANA)
             assert run.terminal_status == "done_success"
-            (pushed,) = await of(guest, asked.id, ClocksPushed)
+            (pushed,) = await events_of(guest, asked.id, ClocksPushed)
             assert pushed.seconds == 8 * DAY
         clock.advance(DAY)
-        async with opened(shared_url, clock) as engine:
+        async with manual_engine(shared_url, clock) as engine:
             await engine.tick()
             (kept,) = (await engine.runs.state(other.id)).pending_approvals.values()
             assert (kept.deadline - question.deadline).total_seconds() == 9 * DAY
 
-    go(play())
+    run_async(play())
 
 
 def test_a_visitor_gives_nobody_work_and_takes_none_away(shared_url: str, clock: ManualClock):
     async def play():
-        async with opened(shared_url, clock) as engine:
+        async with manual_engine(shared_url, clock) as engine:
             await engine.define(chain(node("a"), node("b", role="qa-engineer")))
             first = await engine.start("w")
-            ada = await worker(engine, name="ada")
+            ada = await register_worker(engine, name="ada")
             await ada.get()
             async with visiting(shared_url, clock) as guest:
                 second = await guest.start("w")
-                assert await of(guest, second.id, Claimed) == []
-            await pulses(engine, clock, 40)
+                assert await events_of(guest, second.id, Claimed) == []
+            await advance_with_ticks(engine, clock, 40)
             assert await ada.beat()
-            assert await of(engine, first.id, Lost) == []
+            assert await events_of(engine, first.id, Lost) == []
 
-    go(play())
+    run_async(play())
 
 
 @pytest.mark.parametrize("first", ["guest", "engine"])
@@ -142,13 +142,13 @@ def test_a_visitor_is_no_engine_to_others(file_url: str, clock: ManualClock, fir
     """An engine that opens while somebody visits is alone, and clears up after the dead."""
 
     async def play():
-        async with opened(file_url, clock) as engine:
+        async with manual_engine(file_url, clock) as engine:
             await engine.define(ASKS)
         async with visiting(file_url, clock) as guest:
             guest.store.engines.heartbeat("dead", iso(clock.now()))
             if first == "guest":
                 await guest.start("w")
-            async with opened(file_url, clock) as engine:
+            async with manual_engine(file_url, clock) as engine:
                 assert "dead" not in engine.store.engines.list()
                 engine.add_agent(lambda d: DONE, ROLE)
                 run = await guest.start("w")
@@ -156,13 +156,13 @@ def test_a_visitor_is_no_engine_to_others(file_url: str, clock: ManualClock, fir
                 (question,) = await engine.run(run.id).questions(60)
                 assert question.step_id == "ok"
 
-    go(play())
+    run_async(play())
 
 
 def test_whoever_waits_on_a_visit_hears_of_the_end(shared_url: str, clock: ManualClock):
     async def play():
         async with (
-            opened(shared_url, clock) as engine,
+            manual_engine(shared_url, clock) as engine,
             visiting(shared_url, clock, pulse=0.01) as guest,
         ):
             await engine.define(chain(node("a")))
@@ -170,11 +170,11 @@ def test_whoever_waits_on_a_visit_hears_of_the_end(shared_url: str, clock: Manua
             waiting = asyncio.create_task(run.result())
             following = asyncio.create_task(_names(run.events()))
             await engine.tick()
-            await (await worker(engine)).work()
+            await (await register_worker(engine)).work()
             assert (await waiting).terminal_status == "done_success"
             assert (await following)[-1] == "Ended"
 
-    go(play())
+    run_async(play())
 
 
 async def _names(events: Any) -> list[str]:
@@ -188,6 +188,6 @@ def test_a_visit_to_an_empty_database_finds_it_empty(url: str, clock: ManualCloc
             assert (await guest.beads.list()).items == ()
             assert await guest.agents.list() == []
             assert await guest.feed.read() == []
-            assert await refused(guest.runs.state("nobody")) == "unknown_run"
+            assert await refusal_code(guest.runs.state("nobody")) == "unknown_run"
 
-    go(play())
+    run_async(play())

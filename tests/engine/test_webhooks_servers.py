@@ -3,8 +3,8 @@
 import asyncio
 from typing import Any
 
-from tests.engine.at_work import ROLE, chain, go, node, opened
-from tests.server.receiver import Receiver
+from tests.engine.engines import ROLE, chain, manual_engine, node, run_async
+from tests.server.webhook_receiver import Receiver
 from uuid_utils import uuid7
 
 from handrail.kernel.result import Outcome, Result
@@ -21,8 +21,8 @@ def test_servers_on_one_postgresql_tell_each_thing_once(postgres_url: str):
     async def play() -> None:
         clock = ManualClock()
         async with (
-            opened(postgres_url, clock) as first,
-            opened(postgres_url, clock) as second,
+            manual_engine(postgres_url, clock) as first,
+            manual_engine(postgres_url, clock) as second,
             Receiver().listening() as receiver,
         ):
             now = iso(clock.now())
@@ -63,4 +63,4 @@ def test_servers_on_one_postgresql_tell_each_thing_once(postgres_url: str):
                 await one.close()
             assert [one.told["approval"]["id"] for one in receiver.received] == asked
 
-    go(play())
+    run_async(play())

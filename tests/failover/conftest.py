@@ -4,7 +4,7 @@ the next one finds them healed, with a database of its own."""
 from collections.abc import Iterator
 
 import pytest
-from tests.failover.pairs import Pair
+from tests.failover.replicated_database import Pair
 
 from handrail.testing.replica import Replica
 
@@ -19,6 +19,6 @@ def replicas() -> Iterator[Pair]:
 
 
 @pytest.fixture
-def both(replicas: Pair) -> Pair:
+def pair(replicas: Pair) -> Pair:
     replicas.heal()
     return replicas

@@ -34,8 +34,8 @@ import psutil
 import psycopg
 import uuid_utils
 from tests.crash import checks, load
-from tests.crash.campaign import left_alone
-from tests.failover.pairs import Pair
+from tests.crash.kill_campaign import left_alone
+from tests.failover.replicated_database import Pair
 
 from handrail.store.postgres import connection
 from handrail.testing.replica import Replica
@@ -180,10 +180,14 @@ class Campaign:
             (self.folder / name).write_bytes(b"".join(p.read_bytes() for p in parts if p.exists()))
         troubles = (one.trouble for one in self.engines)
         wrong += [trouble.read_text()[-3_000:] for trouble in troubles if trouble.exists()]
-        return [*wrong, *told(self.pair.url, "verify"), *told(self.pair.url, "doctor")]
+        return [
+            *wrong,
+            *command_findings(self.pair.url, "verify"),
+            *command_findings(self.pair.url, "doctor"),
+        ]
 
 
-def told(url: str, command: str) -> list[str]:
+def command_findings(url: str, command: str) -> list[str]:
     """What a command of `handrail` finds wrong with the database."""
     done = subprocess.run(
         [sys.executable, "-m", "handrail", command, "--database", url],

@@ -3,8 +3,8 @@
 import asyncio
 
 import pytest
-from tests.engine.at_work import DONE, ROLE, chain, node, of, started, until
-from tests.failover.pairs import Pair
+from tests.engine.engines import DONE, ROLE, chain, events_of, node, start_run, until
+from tests.failover.replicated_database import Pair
 
 from handrail.engine import opening
 from handrail.engine.dispatch.dispatch import Dispatch
@@ -23,7 +23,7 @@ A_WHOLE_DAY = EngineSettings(pulse=0.1, lease=86_400)
 @pytest.mark.heavy
 @pytest.mark.requirement("L4.6")
 def test_a_claim_that_arrives_after_its_connection_broke_is_not_left_lying(
-    both: Pair, monkeypatch: pytest.MonkeyPatch
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
 ):
     """The result of the first step and the claim of the second are one commit. It waits for the
     standby; the engine gives up on it; then the standby comes back, and the commit is done."""
@@ -31,21 +31,21 @@ def test_a_claim_that_arrives_after_its_connection_broke_is_not_left_lying(
     monkeypatch.setattr(connection, "RECONNECT_PAUSES_SECONDS", (0,))
 
     async def main():
-        async with opening.open(both.url, settings=A_WHOLE_DAY) as engine:
+        async with opening.open(pair.url, settings=A_WHOLE_DAY) as engine:
 
             @engine.agent(ROLE)
             def work(dispatch: Dispatch) -> Result:
                 if dispatch.position.step_id == "one":
-                    both.standby.stop()
+                    pair.standby.stop()
                 return DONE
 
-            run = await started(engine, TWO_STEPS)
+            run = await start_run(engine, TWO_STEPS)
             await until(lambda: bool(engine.committer.uncertain_claims))
-            await asyncio.to_thread(both.standby.start)
+            await asyncio.to_thread(pair.standby.start)
             ended = await run.result(SECONDS)
             assert ended.terminal_status == "done_success"
-            assert [lost.step_id for lost in await of(engine, run.id, Lost)] == ["two"]
-            claimed = [claim.step_id for claim in await of(engine, run.id, Claimed)]
+            assert [lost.step_id for lost in await events_of(engine, run.id, Lost)] == ["two"]
+            claimed = [claim.step_id for claim in await events_of(engine, run.id, Claimed)]
             assert claimed == ["one", "two", "two"]
 
     asyncio.run(main())
@@ -53,44 +53,44 @@ def test_a_claim_that_arrives_after_its_connection_broke_is_not_left_lying(
 
 @pytest.mark.heavy
 @pytest.mark.requirement("L4.6")
-def test_a_step_that_is_reported_while_the_primary_dies_is_reported_once(both: Pair):
+def test_a_step_that_is_reported_while_the_primary_dies_is_reported_once(pair: Pair):
     worked: list[str] = []
 
     async def main():
-        async with opening.open(both.url, settings=A_WHOLE_DAY) as engine:
+        async with opening.open(pair.url, settings=A_WHOLE_DAY) as engine:
 
             @engine.agent(ROLE)
             def work(dispatch: Dispatch) -> Result:
                 worked.append(dispatch.position.step_id)
                 if dispatch.position.step_id == "one":
-                    both.primary.kill()
-                    both.take_over()
+                    pair.primary.kill()
+                    pair.take_over()
                 return DONE
 
-            run = await started(engine, TWO_STEPS)
+            run = await start_run(engine, TWO_STEPS)
             ended = await run.result(SECONDS)
             assert ended.terminal_status == "done_success"
-            assert await of(engine, run.id, Lost) == []
+            assert await events_of(engine, run.id, Lost) == []
 
     asyncio.run(main())
     assert worked == ["one", "two"]
 
 
 @pytest.mark.heavy
-def test_an_engine_whose_standby_lacks_what_was_acknowledged_fails_and_says_why(both: Pair):
+def test_an_engine_whose_standby_lacks_what_was_acknowledged_fails_and_says_why(pair: Pair):
     """It remembers claims and results that are nowhere. Whoever starts it again begins with what is
     there."""
 
     async def main():
-        async with opening.open(both.url, settings=A_WHOLE_DAY) as engine:
-            both.primary.require_standby(False)
-            await started(engine, TWO_STEPS)
-            both.standby.stop_streaming()
-            await started(engine, TWO_STEPS)
-            both.primary.kill()
-            both.take_over()
+        async with opening.open(pair.url, settings=A_WHOLE_DAY) as engine:
+            pair.primary.require_standby(False)
+            await start_run(engine, TWO_STEPS)
+            pair.standby.stop_streaming()
+            await start_run(engine, TWO_STEPS)
+            pair.primary.kill()
+            pair.take_over()
             with pytest.raises(StoreError, match="is not there any more"):
-                await started(engine, TWO_STEPS)
+                await start_run(engine, TWO_STEPS)
             assert isinstance(await engine.wait_closed(), AcknowledgedDataLostError)
 
     with pytest.raises(AcknowledgedDataLostError):

@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 import psycopg
 import pytest
-from tests.failover.pairs import Pair
+from tests.failover.replicated_database import Pair
 from tests.store.databases import postgres_database
 
 from handrail.store.postgres import connection
@@ -66,10 +66,10 @@ def test_a_server_that_is_away_is_passed_over():
         url = server.create_database()
         before = url.replace("@", f"@{NOWHERE},")
         behind = url.replace("/handrail", f",{NOWHERE}/handrail")
-        for number, both in enumerate((before, behind)):
-            with closing(PostgresStore(both)) as store:
+        for number, pair in enumerate((before, behind)):
+            with closing(PostgresStore(pair)) as store:
                 store.beads.create(a.bead(f"b{number}"), None)
-            with closing(open_maintenance_store(both, read_only=True)) as store:
+            with closing(open_maintenance_store(pair, read_only=True)) as store:
                 assert store.beads.get(f"b{number}") is not None
 
 
@@ -112,94 +112,94 @@ def streams(server: Replica, database: str) -> list[object]:
 
 
 @pytest.mark.heavy
-def test_a_promoted_standby_is_found_by_the_same_store(both: Pair):
-    with closing(PostgresStore(both.url)) as store:
+def test_a_promoted_standby_is_found_by_the_same_store(pair: Pair):
+    with closing(PostgresStore(pair.url)) as store:
         assert commit_writes(store, full_write("r1")) == [True]
-        both.primary.kill()
-        both.take_over()
+        pair.primary.kill()
+        pair.take_over()
         assert commit_writes(store, full_write("r2")) == [True]
         assert store.runs.load(["r1", "r2"]).keys() == {"r1", "r2"}
-        assert streams(both.primary, both.database) == ["r1", "r2"]
+        assert streams(pair.primary, pair.database) == ["r1", "r2"]
 
 
 @pytest.mark.heavy
-def test_an_old_primary_that_comes_back_is_not_written_to(both: Pair):
-    both.primary.require_standby(False)
-    with closing(PostgresStore(both.url)) as store:
+def test_an_old_primary_that_comes_back_is_not_written_to(pair: Pair):
+    pair.primary.require_standby(False)
+    with closing(PostgresStore(pair.url)) as store:
         assert commit_writes(store, full_write("r1")) == [True]
-        both.primary.kill()
-        both.take_over()
-        both.standby.start()  # by itself, as if nothing had happened
-        assert not both.standby.is_standby
+        pair.primary.kill()
+        pair.take_over()
+        pair.standby.start()  # by itself, as if nothing had happened
+        assert not pair.standby.is_standby
         assert commit_writes(store, full_write("r2")) == [True]
-        for name, url in (("r3", both.url), ("r4", both.url_reversed)):
+        for name, url in (("r3", pair.url), ("r4", pair.url_reversed)):
             with closing(PostgresStore(url)) as another:
                 assert commit_writes(another, full_write(name)) == [True]
-        assert streams(both.standby, both.database) == ["r1"]
-        assert streams(both.primary, both.database) == ["r1", "r2", "r3", "r4"]
+        assert streams(pair.standby, pair.database) == ["r1"]
+        assert streams(pair.primary, pair.database) == ["r1", "r2", "r3", "r4"]
 
 
 @pytest.mark.heavy
 def test_who_has_seen_the_new_primary_does_not_go_back_to_the_old_one(
-    both: Pair, monkeypatch: pytest.MonkeyPatch
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(connection, "RECONNECT_PAUSES_SECONDS", (0,))
-    both.primary.require_standby(False)
-    with closing(PostgresStore(both.url)) as store:
+    pair.primary.require_standby(False)
+    with closing(PostgresStore(pair.url)) as store:
         assert commit_writes(store, full_write("r1")) == [True]
-        both.primary.kill()
-        both.take_over()
+        pair.primary.kill()
+        pair.take_over()
         assert commit_writes(store, full_write("r2")) == [True]
-        both.primary.kill()
-        both.standby.start()
+        pair.primary.kill()
+        pair.standby.start()
         for use in (
             store.journal.get_last_commit,
             lambda: store.commit([full_write("r3")], a.at()),
         ):
             with pytest.raises(StoreError, match=r"only an old primary takes writes .*standby"):
                 use()
-        both.primary.start()
+        pair.primary.start()
         assert commit_writes(store, full_write("r3")) == [True]
-        assert streams(both.standby, both.database) == ["r1"]
+        assert streams(pair.standby, pair.database) == ["r1"]
 
 
 @pytest.mark.heavy
-def test_when_one_connection_has_found_the_new_primary_all_leave_the_old_one(both: Pair):
+def test_when_one_connection_has_found_the_new_primary_all_leave_the_old_one(pair: Pair):
     """The old one still runs, and would answer with what is over."""
-    both.primary.require_standby(False)
-    with closing(PostgresStore(both.url)) as store, closing(store.open_reader()) as reader:
+    pair.primary.require_standby(False)
+    with closing(PostgresStore(pair.url)) as store, closing(store.open_reader()) as reader:
         assert commit_writes(store, full_write("r1")) == [True]
         assert store.runs.load(["r1"])
         assert reader.runs.load(["r1"])
-        both.take_over()
+        pair.take_over()
         with postgres_database(store)._writer.use() as db:
             pid = db.info.backend_pid
-        tell(both.standby, both.database, f"SELECT pg_terminate_backend({pid}, 60000)")
+        tell(pair.standby, pair.database, f"SELECT pg_terminate_backend({pid}, 60000)")
         assert commit_writes(store, full_write("r2")) == [True]
         for one in (store, reader):
             assert one.runs.load(["r1", "r2"]).keys() == {"r1", "r2"}
-        assert streams(both.standby, both.database) == ["r1"]
+        assert streams(pair.standby, pair.database) == ["r1"]
 
 
 @pytest.mark.heavy
-def test_who_only_reads_asks_the_primary_and_is_content_with_a_standby(both: Pair, tmp_path: Path):
+def test_who_only_reads_asks_the_primary_and_is_content_with_a_standby(pair: Pair, tmp_path: Path):
     """A standby may be a moment behind: `verify --head` would miss what was just acknowledged."""
-    with closing(PostgresStore(both.url)) as store:
+    with closing(PostgresStore(pair.url)) as store:
         assert commit_writes(store, full_write("r1")) == [True]
-    ((position,),) = both.primary.query("SELECT pg_current_wal_lsn()::text")
-    both.standby.wait_for_rows(f"SELECT pg_last_wal_replay_lsn() >= '{position}'", [(True,)])
-    both.standby.query("SELECT pg_wal_replay_pause()")
-    with closing(PostgresStore(both.url)) as store:
+    ((position,),) = pair.primary.query("SELECT pg_current_wal_lsn()::text")
+    pair.standby.wait_for_rows(f"SELECT pg_last_wal_replay_lsn() >= '{position}'", [(True,)])
+    pair.standby.query("SELECT pg_wal_replay_pause()")
+    with closing(PostgresStore(pair.url)) as store:
         assert commit_writes(store, full_write("r2")) == [True]
-    for url in (both.url, both.url_reversed):
+    for url in (pair.url, pair.url_reversed):
         with closing(open_maintenance_store(url, read_only=True)) as reading:
             assert reading.runs.load(["r1", "r2"]).keys() == {"r1", "r2"}
-    both.primary.kill()
-    with closing(open_maintenance_store(both.url, read_only=True)) as reading:
+    pair.primary.kill()
+    with closing(open_maintenance_store(pair.url, read_only=True)) as reading:
         assert reading.runs.load(["r1", "r2"]).keys() == {"r1"}
         reading.backup(tmp_path / "taken from a standby")
-    both.standby.query("SELECT pg_wal_replay_resume()")
-    both.primary.start()
+    pair.standby.query("SELECT pg_wal_replay_resume()")
+    pair.primary.start()
 
 
 def test_a_server_that_takes_no_more_writes_is_left(postgres_url: str):
@@ -244,20 +244,20 @@ def test_what_was_sent_before_the_connection_broke_is_not_done_after_the_look(
         assert commit_writes(store, full_write("r2")) == [True]
 
 
-def waits(both: Pair) -> bool:
+def waits(pair: Pair) -> bool:
     waiting = "SELECT 1 FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
-    return bool(tell(both.primary, both.database, waiting))
+    return bool(tell(pair.primary, pair.database, waiting))
 
 
 @contextmanager
 def waiting_for_its_standby(
-    both: Pair, store: PostgresStore, write: StreamWrite
+    pair: Pair, store: PostgresStore, write: StreamWrite
 ) -> "Iterator[Future[tuple[CommitRow | None, list[bool]]]]":
     """A commit under way that the standby, which is away, does not confirm."""
-    both.standby.stop()
+    pair.standby.stop()
     with ThreadPoolExecutor(1) as thread:
         commit = thread.submit(store.commit, [write], a.at())
-        assert wait_until(SECONDS, lambda: waits(both))
+        assert wait_until(SECONDS, lambda: waits(pair))
         yield commit
 
 
@@ -271,15 +271,15 @@ def settled(store: PostgresStore) -> bool:
 
 @pytest.mark.heavy
 def test_a_commit_that_waits_for_its_standby_is_unsure_until_that_is_back(
-    both: Pair, monkeypatch: pytest.MonkeyPatch
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
 ):
-    with closing(PostgresStore(both.url)) as store:
+    with closing(PostgresStore(pair.url)) as store:
         begun = full_write("r1")
         assert commit_writes(store, begun) == [True]
         assert store.runs.load(["r1"])
         be_impatient(monkeypatch)
         with (
-            waiting_for_its_standby(both, store, full_write("r1", begun)) as commit,
+            waiting_for_its_standby(pair, store, full_write("r1", begun)) as commit,
             pytest.raises(CommitOutcomeUnknownError, match="no answer for 1 s"),
         ):
             commit.result(SECONDS)
@@ -287,7 +287,7 @@ def test_a_commit_that_waits_for_its_standby_is_unsure_until_that_is_back(
             with pytest.raises(StoreError, match=r"waits for a standby .* start the standby"):
                 use()
         assert len(store.journal.read("r1")) == 1
-        both.standby.start()
+        pair.standby.start()
         assert wait_until(SECONDS, lambda: settled(store))
         assert len(store.journal.read("r1")) == 2
         assert commit_writes(store, full_write("r2")) == [True]
@@ -295,16 +295,16 @@ def test_a_commit_that_waits_for_its_standby_is_unsure_until_that_is_back(
 
 @pytest.mark.heavy
 def test_what_a_crash_left_without_a_standby_is_shown_to_nobody_before_the_standby_has_it(
-    both: Pair, monkeypatch: pytest.MonkeyPatch
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
 ):
-    with closing(PostgresStore(both.url)) as store:
+    with closing(PostgresStore(pair.url)) as store:
         assert commit_writes(store, full_write("r1")) == [True]
-        with waiting_for_its_standby(both, store, full_write("r2")) as commit:
-            both.primary.crash()
-            both.primary.start()
+        with waiting_for_its_standby(pair, store, full_write("r2")) as commit:
+            pair.primary.crash()
+            pair.primary.start()
             with pytest.raises(CommitOutcomeUnknownError):
                 commit.result(SECONDS)
-        assert streams(both.primary, both.database) == ["r1", "r2"], "PostgreSQL itself shows it"
+        assert streams(pair.primary, pair.database) == ["r1", "r2"], "PostgreSQL itself shows it"
         be_impatient(monkeypatch)
         for use in (
             store.check_commit_settled,
@@ -313,46 +313,46 @@ def test_what_a_crash_left_without_a_standby_is_shown_to_nobody_before_the_stand
         ):
             with pytest.raises(StoreError, match="no answer for 1 s"):
                 use()
-        both.primary.kill()
-        both.standby.start()
-        both.take_over()
+        pair.primary.kill()
+        pair.standby.start()
+        pair.take_over()
         assert wait_until(SECONDS, lambda: settled(store))
         assert store.journal.read("r2") == []
         assert commit_writes(store, full_write("r2")) == [True]
 
 
 @pytest.mark.heavy
-def test_a_wait_for_the_standby_that_somebody_cancels_is_no_success(both: Pair):
-    with closing(PostgresStore(both.url)) as store:
+def test_a_wait_for_the_standby_that_somebody_cancels_is_no_success(pair: Pair):
+    with closing(PostgresStore(pair.url)) as store:
         assert commit_writes(store, full_write("r1")) == [True]
-        with waiting_for_its_standby(both, store, full_write("r2")) as commit:
+        with waiting_for_its_standby(pair, store, full_write("r2")) as commit:
             cancel = "SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE wait_event = "
-            tell(both.primary, both.database, cancel + "'SyncRep'")
+            tell(pair.primary, pair.database, cancel + "'SyncRep'")
             with pytest.raises(
                 CommitOutcomeUnknownError, match="the wait for the standby was broken off"
             ):
                 commit.result(SECONDS)
-        both.standby.start()
+        pair.standby.start()
         assert wait_until(SECONDS, lambda: settled(store))
         assert len(store.journal.read("r2")) == 1
 
 
 @pytest.mark.heavy
-def test_a_standby_that_lacks_what_was_acknowledged_is_not_gone_on_with(both: Pair):
-    both.primary.require_standby(False)
-    with closing(PostgresStore(both.url)) as store:
+def test_a_standby_that_lacks_what_was_acknowledged_is_not_gone_on_with(pair: Pair):
+    pair.primary.require_standby(False)
+    with closing(PostgresStore(pair.url)) as store:
         assert commit_writes(store, full_write("r1")) == [True]
-        position = both.primary.query("SELECT pg_current_wal_lsn()")
-        both.standby.wait_for_rows(
+        position = pair.primary.query("SELECT pg_current_wal_lsn()")
+        pair.standby.wait_for_rows(
             f"SELECT pg_last_wal_replay_lsn() >= '{position[0][0]}'", [(True,)]
         )
-        both.standby.stop_streaming()
+        pair.standby.stop_streaming()
         assert commit_writes(store, full_write("r2")) == [True]
-        both.primary.kill()
-        both.take_over()
+        pair.primary.kill()
+        pair.take_over()
         with pytest.raises(AcknowledgedDataLostError, match=r"commit 2 .* is not there any more"):
             store.commit([full_write("r3")], a.at())
-        with closing(PostgresStore(both.url)) as another:
+        with closing(PostgresStore(pair.url)) as another:
             assert commit_writes(another, full_write("r3")) == [True]
 
 
@@ -363,20 +363,20 @@ def everything(server: PostgresServer) -> list[psutil.Process]:
 
 @pytest.mark.heavy
 def test_a_server_that_stands_still_is_left_for_the_one_that_took_over(
-    both: Pair, monkeypatch: pytest.MonkeyPatch
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
 ):
-    with closing(PostgresStore(f"{both.url}?connect_timeout=2")) as store:
+    with closing(PostgresStore(f"{pair.url}?connect_timeout=2")) as store:
         assert commit_writes(store, full_write("r1")) == [True]
         assert store.runs.load(["r1"])
         be_impatient(monkeypatch)
-        frozen = everything(both.primary)
+        frozen = everything(pair.primary)
         for process in frozen:
             process.send_signal(signal.SIGSTOP)
-        both.take_over()
+        pair.take_over()
         with pytest.raises(StoreError, match="no answer for 1 s"):
             store.commit([full_write("r2")], a.at())
         assert store.runs.load(["r1"])
         assert commit_writes(store, full_write("r2")) == [True]
         for process in frozen:
             process.send_signal(signal.SIGCONT)
-        assert streams(both.standby, both.database) == ["r1"]
+        assert streams(pair.standby, pair.database) == ["r1"]

@@ -5,7 +5,7 @@ import asyncio
 
 import psycopg
 import pytest
-from tests.engine.at_work import DONE, ROLE, chain, node, started
+from tests.engine.engines import DONE, ROLE, chain, node, start_run
 
 from handrail.engine import opening
 from handrail.engine.dispatch.dispatch import Dispatch
@@ -35,7 +35,7 @@ def add_agent(engine: Engine) -> None:
 
 
 async def one_run(engine: Engine) -> str | None:
-    run = await started(engine, chain(node("one"), node("two")))
+    run = await start_run(engine, chain(node("one"), node("two")))
     return (await run.result(SECONDS)).terminal_status
 
 

@@ -18,7 +18,7 @@ from benchmarks.same_mistake.scenes import SCENES, Scene, Script
 from crewai import Crew
 from crewai.flow import Flow, listen, or_, router, start
 from crewai.tools import tool
-from tests.client.serving import Server
+from tests.client.live_server import Server
 from tests.frameworks.crewai_stubs import (
     DONE,
     Stub,

@@ -26,7 +26,7 @@ from strands import Agent as StrandsAgent
 from strands import tool as strands_tool
 from strands.hooks import BeforeToolCallEvent
 from strands.multiagent import Swarm
-from tests.client.serving import Server
+from tests.client.live_server import Server
 from tests.frameworks.agent_framework_stubs import Asks, Model, checks, nodes
 from tests.frameworks.agent_framework_stubs import calls as microsoft_calls
 from tests.frameworks.test_langgraph import State

@@ -9,7 +9,7 @@ from unittest.mock import patch
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.kernel.driving import Driven, chain, node, team
+from tests.kernel.driven_run import DrivenRun, chain, node, team
 
 from handrail import Guard, StopRules
 from handrail.guard import GuardedRun
@@ -153,10 +153,10 @@ def test_a_row_that_is_added_is_asked_on_every_path(moment: str, ahead: dict[str
             for source, target in pairwise(walk):
                 _ = run.result(source) or run.handoff(source, target)
         agents = {"a": ["a", "b"], "b": ["a", "b"]}
-        in_team = Driven(team(agents, terminator="a", stop_rules=rules))
+        in_team = DrivenRun(team(agents, terminator="a", stop_rules=rules))
         for target in walk[1:10]:
             in_team.hand(target)
-        in_workflow = Driven(
+        in_workflow = DrivenRun(
             chain(*(node(f"n{n}") for n in range(12)), stop_rules={"max_steps": 10**6})
         )
         for n in range(9):

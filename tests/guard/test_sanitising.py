@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.client.serving import Server
+from tests.client.live_server import Server
 from tests.patience import PATIENCE
 
 from handrail import Guard, LoopDetected, Stopped, StopRules

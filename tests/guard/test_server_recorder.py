@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from tests.client.serving import Server, free_port
+from tests.client.live_server import Server, free_port
 from tests.guard.test_recording import STORIES
 from tests.patience import PATIENCE
 

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from tests.kernel.driving import NOON
+from tests.kernel.driven_run import NOON
 
 from handrail.kernel.definition.certificate import Bound
 from handrail.kernel.definition.condition import ConditionResult as Holds

@@ -3,11 +3,11 @@
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 
-from tests.kernel.driving import (
+from tests.kernel.driven_run import (
     ANA,
     NOON,
     OLA,
-    Driven,
+    DrivenRun,
     Evidence,
     Outcome,
     Person,
@@ -79,9 +79,9 @@ FORKED = workflow(
 )
 
 
-def looping(times: int = 3) -> Driven:
+def looping(times: int = 3) -> DrivenRun:
     """Planner and researcher hand over to each other until somebody stops them."""
-    d = Driven(CODING, title="Fix the build", description="It is red.\nSince noon.")
+    d = DrivenRun(CODING, title="Fix the build", description="It is red.\nSince noon.")
     for i in range(times):
         d.now += timedelta(seconds=5)
         seen = Evidence() if i else red()
@@ -90,16 +90,16 @@ def looping(times: int = 3) -> Driven:
     return d
 
 
-def same_error() -> Driven:
-    d = Driven(team({"coder": ["coder"]}, terminator="coder", stop_rules={"repeat_limit": None}))
+def same_error() -> DrivenRun:
+    d = DrivenRun(team({"coder": ["coder"]}, terminator="coder", stop_rules={"repeat_limit": None}))
     for _ in range(3):
         d.hand("coder", "again", evidence=red())
     return d
 
 
-def half_done() -> Driven:
+def half_done() -> DrivenRun:
     """The same error again and again, but the goal is green."""
-    d = Driven(
+    d = DrivenRun(
         team({"coder": ["coder"]}, terminator="coder", stop_rules={"repeat_limit": None}),
         context={"goal": {"command": "make"}},
     )
@@ -109,9 +109,9 @@ def half_done() -> Driven:
     return d
 
 
-def small_moves() -> Driven:
+def small_moves() -> DrivenRun:
     """Every place entered anew while it is on offer, asked or settled; closed while at work."""
-    d = Driven(chain(node("a"), node("sign", "approval"), node("b")))
+    d = DrivenRun(chain(node("a"), node("sign", "approval"), node("b")))
     d.do(c.Move(by=ANA, step_id="a", reason="anew"))
     d.claim("a")
     d.do(c.Move(by=ANA, step_id="a", reason="anew"))
@@ -128,16 +128,16 @@ def small_moves() -> Driven:
     return d
 
 
-def dear_question() -> Driven:
+def dear_question() -> DrivenRun:
     """A question whose result spends the budget."""
-    d = Driven(team({"a": ["a"]}, terminator="a", stop_rules={"max_tokens": 5}))
+    d = DrivenRun(team({"a": ["a"]}, terminator="a", stop_rules={"max_tokens": 5}))
     d.report(outcome=Outcome.ASK, question="May I?", usage=Usage(tokens=6))
     return d
 
 
-def terminated() -> Driven:
+def terminated() -> DrivenRun:
     """Faults, a lost lease, a timeout, a question of an agent, then an end by the authority."""
-    d = Driven(CODING, title="Fix it")
+    d = DrivenRun(CODING, title="Fix it")
     d.hand("nobody", "hello?")
     d.report(outcome=None, text="neither")
     d.hand("coder")
@@ -153,17 +153,17 @@ def terminated() -> Driven:
     return d
 
 
-def timed_out() -> Driven:
-    d = Driven(team({"a": ["a"]}, terminator="a", stop_rules={"max_duration": None}))
+def timed_out() -> DrivenRun:
+    d = DrivenRun(team({"a": ["a"]}, terminator="a", stop_rules={"max_duration": None}))
     d.claim()
     d.advance(1800)
     d.advance(86_400)
     return d
 
 
-def reviewed() -> Driven:
+def reviewed() -> DrivenRun:
     """Two rounds of review; the second question is asked again because the bead changed."""
-    d = Driven(REVIEWED, title="Pay invoice 7", description="by Friday")
+    d = DrivenRun(REVIEWED, title="Pay invoice 7", description="by Friday")
     d.hand("invoice", "it is an invoice")
     d.hand("review", "paid 10", text="10 EUR\npaid")
     d.now += timedelta(seconds=60)
@@ -174,15 +174,15 @@ def reviewed() -> Driven:
     return d
 
 
-def approved() -> Driven:
+def approved() -> DrivenRun:
     d = reviewed()
     d.answer("OK", by=OLA)
     return d
 
 
-def quorum(*answers: tuple[str, Person]) -> Driven:
+def quorum(*answers: tuple[str, Person]) -> DrivenRun:
     document = {**REVIEWED, "review": {**REVIEWED["review"], "quorum": 2}}
-    d = Driven(document, title="Pay")
+    d = DrivenRun(document, title="Pay")
     d.hand("invoice")
     d.hand("review", "paid")
     for text, by in answers:
@@ -190,17 +190,17 @@ def quorum(*answers: tuple[str, Person]) -> Driven:
     return d
 
 
-def once_only() -> Driven:
-    d = Driven(ONCE, title="Remember")
+def once_only() -> DrivenRun:
+    d = DrivenRun(ONCE, title="Remember")
     d.hand("memory", "look it up")
     d.hand("desk", "nothing there", data={"phase_detail": "miss"})
     d.hand("memory", "look again")
     return d
 
 
-def bug() -> Driven:
+def bug() -> DrivenRun:
     """Retries, rework, escalation, once more, approval, revision, and a good end."""
-    d = Driven(BUG, title="Crash", filed_by="ola")
+    d = DrivenRun(BUG, title="Crash", filed_by="ola")
     d.succeed("triage", reason="it is real")
     d.fail("fix", reason="no idea", evidence=red())
     d.succeed("fix", text="try this", evidence=files(a_py="1"))
@@ -217,22 +217,22 @@ def bug() -> Driven:
     return d
 
 
-def rejected() -> Driven:
-    d = Driven(chain(node("a"), node("sign", "approval")))
+def rejected() -> DrivenRun:
+    d = DrivenRun(chain(node("a"), node("sign", "approval")))
     d.succeed("a")
     d.answer("too dear", decision="reject")
     return d
 
 
-def forked() -> Driven:
+def forked() -> DrivenRun:
     """One branch waits for a person, the other one is there first."""
-    d = Driven(FORKED)
+    d = DrivenRun(FORKED)
     d.succeed("left")
     d.answer(decision="approve")
     return d
 
 
-def racing() -> Driven:
+def racing() -> DrivenRun:
     """Two branches at work; the first to arrive cancels nobody, since the merge waits for all."""
     document = workflow(
         node("start", "start"),
@@ -250,22 +250,22 @@ def racing() -> Driven:
             edge("join", "end"),
         ],
     )
-    d = Driven(document)
+    d = DrivenRun(document)
     d.claim("right")
     d.succeed("left")
     return d
 
 
-def fork_moved() -> Driven:
-    d = Driven(FORKED)
+def fork_moved() -> DrivenRun:
+    d = DrivenRun(FORKED)
     d.claim("left")
     d.do(c.Move(by=ANA, step_id="left", reason="stuck"))
     return d
 
 
-def overridden() -> Driven:
+def overridden() -> DrivenRun:
     """Paused, resumed, pushed, moved, migrated, closed."""
-    d = Driven(chain(node("a"), node("sign", "approval"), node("b")), title="Do it")
+    d = DrivenRun(chain(node("a"), node("sign", "approval"), node("b")), title="Do it")
     d.now += timedelta(seconds=10)
     d.do(c.Pause(by=ANA, reason="lunch"))
     d.now += timedelta(seconds=50)
@@ -286,33 +286,33 @@ def overridden() -> Driven:
     return d
 
 
-def paused() -> Driven:
-    d = Driven(chain(node("a")))
+def paused() -> DrivenRun:
+    d = DrivenRun(chain(node("a")))
     d.do(c.Pause(by=ANA, reason="wait\nfor me"))
     return d
 
 
-def pause_expired() -> Driven:
+def pause_expired() -> DrivenRun:
     d = paused()
     d.advance(31 * 86_400)
     return d
 
 
-def waiting_closed() -> Driven:
-    d = Driven(chain(node("sign", "approval")))
+def waiting_closed() -> DrivenRun:
+    d = DrivenRun(chain(node("sign", "approval")))
     d.do(c.Close(by=ANA, reason="never mind"))
     return d
 
 
-def unanswered() -> Driven:
-    d = Driven(chain(node("sign", "approval")))
+def unanswered() -> DrivenRun:
+    d = DrivenRun(chain(node("sign", "approval")))
     d.advance(8 * 86_400)
     return d
 
 
-def nobody_came() -> Driven:
+def nobody_came() -> DrivenRun:
     """Nobody with the role, and a commit that waits for its lock until the clock runs out."""
-    d = Driven(chain(node("a"), node("c", kind="commit", role="engineering-manager")))
+    d = DrivenRun(chain(node("a"), node("c", kind="commit", role="engineering-manager")))
     d.now += timedelta(seconds=61)
     d.do(c.MissRole(fence=d.run.fence))
     d.answer("go on", decision="approve")
@@ -324,9 +324,9 @@ def nobody_came() -> Driven:
     return d
 
 
-def counted() -> Driven:
+def counted() -> DrivenRun:
     """A workflow whose rules count its transitions."""
-    d = Driven(chain(node("a"), node("b"), stop_rules={"max_handoffs": 2}))
+    d = DrivenRun(chain(node("a"), node("b"), stop_rules={"max_handoffs": 2}))
     d.succeed("a", reason="done")
     d.succeed("b")
     return d
@@ -371,23 +371,23 @@ def guarded_open() -> list[RunEvent]:
     return guarded(end=False)
 
 
-def quorum_approved() -> Driven:
+def quorum_approved() -> DrivenRun:
     return quorum(("ok", ANA), ("looks good", BO))
 
 
-def quorum_revised() -> Driven:
+def quorum_revised() -> DrivenRun:
     return quorum(("ok", ANA), ("make it 30", BO))
 
 
-def quorum_open() -> Driven:
+def quorum_open() -> DrivenRun:
     return quorum(("ok", ANA))
 
 
-def started() -> Driven:
-    return Driven(CODING)
+def started() -> DrivenRun:
+    return DrivenRun(CODING)
 
 
-DRIVEN: tuple[Callable[[], Driven], ...] = (
+DRIVEN: tuple[Callable[[], DrivenRun], ...] = (
     looping, same_error, half_done, small_moves, dear_question, terminated,
     timed_out, reviewed, approved, quorum_approved, quorum_revised,
     quorum_open, once_only, bug, rejected, forked, racing, fork_moved, overridden, paused,

@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from tests.kernel.driving import chain, edge, node, plan_of, team, workflow
+from tests.kernel.driven_run import chain, edge, node, plan_of, team, workflow
 
 from handrail.kernel.definition.certificate import Bound, Witness
 from handrail.kernel.definition.limits import ASKS_MAX

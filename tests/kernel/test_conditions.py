@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.kernel.driving import plan_of, team
+from tests.kernel.driven_run import plan_of, team
 
 from handrail.kernel.definition.condition import (
     COMPREHENSIONS_MAX,

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.kernel.driving import chain, edge, node, plan_of, team, workflow
+from tests.kernel.driven_run import chain, edge, node, plan_of, team, workflow
 
 from handrail.kernel.definition.limits import StopRules
 from handrail.kernel.definition.model import DocumentProblem, Team, Workflow, to_document

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from tests.kernel.driving import Driven, chain, files, node, red, team
+from tests.kernel.driven_run import DrivenRun, chain, files, node, red, team
 
 from handrail.guard import Guard
 from handrail.kernel.definition.limits import StopRules
@@ -69,10 +69,10 @@ STEPS: dict[str, tuple[dict[str, Any], list[Turn], int]] = {
 }
 
 
-def driven(rules: dict[str, Any], script: Sequence[Turn]) -> Driven:
+def driven(rules: dict[str, Any], script: Sequence[Turn]) -> DrivenRun:
     """One agent that hands over to itself, as the script says."""
     given_rules = {**OFF, "max_steps": 1_000, **rules}
-    d = Driven(team({"a": ["a"]}, terminator="a", stop_rules=given_rules))
+    d = DrivenRun(team({"a": ["a"]}, terminator="a", stop_rules=given_rules))
     for turn in script:
         assert not d.run.has_ended, "the script goes on after the end"
         d.report(**turn)
@@ -219,29 +219,29 @@ def test_without_any_cited_handoff_the_limit_of_handoffs_is_not_reached():
         assert handed(rules, without(script, number))[0] is None
 
 
-def pattern_team() -> Driven:
-    d = Driven(team({"a": ["b"], "b": ["a"]}, terminator="a"))
+def pattern_team() -> DrivenRun:
+    d = DrivenRun(team({"a": ["b"], "b": ["a"]}, terminator="a"))
     for i in range(6):
         d.hand("ba"[i % 2])
     return d
 
 
-def edge_team() -> Driven:
-    d = Driven(team({"a": ["b"], "b": ["a"]}, terminator="a", stop_rules={"max_edge": 1}))
+def edge_team() -> DrivenRun:
+    d = DrivenRun(team({"a": ["b"], "b": ["a"]}, terminator="a", stop_rules={"max_edge": 1}))
     for i in range(3):
         d.hand("ba"[i % 2])
     return d
 
 
-def handoffs_team() -> Driven:
-    d = Driven(team({"a": ["b"], "b": ["a"]}, terminator="a", stop_rules={"max_handoffs": 2}))
+def handoffs_team() -> DrivenRun:
+    d = DrivenRun(team({"a": ["b"], "b": ["a"]}, terminator="a", stop_rules={"max_handoffs": 2}))
     for i in range(3):
         d.hand("ba"[i % 2])
     return d
 
 
-def counted_workflow() -> Driven:
-    d = Driven(chain(node("x"), node("y"), stop_rules={"max_handoffs": 2}))
+def counted_workflow() -> DrivenRun:
+    d = DrivenRun(chain(node("x"), node("y"), stop_rules={"max_handoffs": 2}))
     d.succeed("x")
     d.succeed("y")
     return d
@@ -258,7 +258,7 @@ def counted_workflow() -> Driven:
     ],
 )
 def test_the_engine_cites_handoffs_that_stand_in_its_sequence(
-    make: Callable[[], Driven], rule: str, count: int
+    make: Callable[[], DrivenRun], rule: str, count: int
 ):
     d = make()
     assert d.run.stop is not None
@@ -274,7 +274,7 @@ def test_evidence_goes_on_counting_after_a_person_opened_a_new_stretch():
         review={"after": ["b"], "back_to": "a"},
         stop_rules={"max_handoffs": 2, "repeat_limit": None},
     )
-    d = Driven(document)
+    d = DrivenRun(document)
     d.hand("b")
     d.hand("review")
     d.answer("again, please")

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 from msgspec.structs import replace
-from tests.kernel.driving import Driven, edge, files, node, red, team, workflow
+from tests.kernel.driven_run import DrivenRun, edge, files, node, red, team, workflow
 
 from handrail.kernel.decision import Value
 from handrail.kernel.definition.limits import Limits
@@ -271,14 +271,14 @@ def test_without_any_cited_event_none_of_a_thousand_simulated_stops_happens(firs
 # What the simulated stops have shown, one by one
 
 
-def last(d: Driven) -> Stop:
+def last(d: DrivenRun) -> Stop:
     assert d.run.stop is not None
     return d.run.stop
 
 
 def test_a_handoff_that_another_rule_refused_is_not_cited():
     rules = {"max_handoffs": 2}
-    d = Driven(team({"a": ["a"]}, terminator="a", stop_rules=rules))
+    d = DrivenRun(team({"a": ["a"]}, terminator="a", stop_rules=rules))
     for _ in range(3):
         d.hand("a")
     assert (last(d).rule, last(d).also) == ("repeated_pattern", ("max_handoffs",))
@@ -294,28 +294,28 @@ def test_a_fork_that_goes_past_the_limit_is_cited_alone():
                edge("fork", "d"), *[edge(name, "join") for name in names], edge("join", "end")],
         stop_rules={"max_handoffs": 2},
     )  # fmt: skip
-    d = Driven(document)
+    d = DrivenRun(document)
     d.succeed("b")
     assert (last(d).rule, last(d).seen) == ("max_handoffs", 5)
     assert last(d).evidence == ("handoff 2", "handoff 3", "handoff 4")
 
 
 def test_a_budget_of_nothing_cites_nothing():
-    d = Driven(team({"a": ["a"]}, terminator="a", stop_rules={"max_tokens": 0}))
+    d = DrivenRun(team({"a": ["a"]}, terminator="a", stop_rules={"max_tokens": 0}))
     assert (last(d).rule, last(d).evidence) == ("budget", ())
 
 
 def test_a_budget_cites_the_step_that_spent_the_last_of_it():
-    d = Driven(team({"a": ["a"]}, terminator="a", stop_rules={"max_cost": 5}))
+    d = DrivenRun(team({"a": ["a"]}, terminator="a", stop_rules={"max_cost": 5}))
     d.hand("a", usage=Usage(cost=5.0))
     assert last(d).evidence == ("step 1",)
-    d = Driven(team({"a": ["a"]}, terminator="a", stop_rules={"max_tokens": 5}))
+    d = DrivenRun(team({"a": ["a"]}, terminator="a", stop_rules={"max_tokens": 5}))
     d.report(outcome=None, usage=Usage(tokens=5))
     assert last(d).evidence == ("step 1",)
 
 
 def test_a_failure_that_was_progress_too_is_not_needed_if_there_were_some_before():
-    d = Driven(team({"a": ["a"]}, terminator="a", stop_rules={"repeat_limit": None}))
+    d = DrivenRun(team({"a": ["a"]}, terminator="a", stop_rules={"repeat_limit": None}))
     d.hand("a", evidence=red())
     d.hand("a", evidence=red(ticket_state="seen"))
     for _ in range(2):
@@ -324,7 +324,7 @@ def test_a_failure_that_was_progress_too_is_not_needed_if_there_were_some_before
 
 
 def test_a_turn_that_would_have_gone_back_stands_in_for_the_one_that_did():
-    d = Driven(team({"a": ["a"]}, terminator="a", stop_rules={"repeat_limit": None}))
+    d = DrivenRun(team({"a": ["a"]}, terminator="a", stop_rules={"repeat_limit": None}))
     for digest in "abaaba":
         d.hand("a", evidence=files(a_py=digest))
     assert (last(d).rule, last(d).evidence) == ("oscillation", ("step 5", "step 6"))

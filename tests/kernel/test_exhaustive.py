@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from tests.kernel.adversary import FIGURES, TooBigError, explore, oracle
-from tests.kernel.driving import NOON, chain, edge, node, team, workflow
+from tests.kernel.driven_run import NOON, chain, edge, node, team, workflow
 
 from handrail.kernel.run import commands as c
 from handrail.kernel.run.machine import Person, decide, measure, replay

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from tests.kernel.driving import chain, edge, node, team, workflow
+from tests.kernel.driven_run import chain, edge, node, team, workflow
 
 from handrail.kernel.definition.feasibility import MILESTONES_MAX, Slack
 from handrail.kernel.definition.plan import check_definition

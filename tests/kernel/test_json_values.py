@@ -1,7 +1,7 @@
 """What cannot be stored as JSON and read back the same is refused before anything happens."""
 
 import pytest
-from tests.kernel.driving import ANA, NOON, Driven, chain, node, plan_of
+from tests.kernel.driven_run import ANA, NOON, DrivenRun, chain, node, plan_of
 
 from handrail.kernel.json_values import (
     DEPTH_MAX,
@@ -72,7 +72,7 @@ def test_everything_else_is_not_and_says_why(value: object, told: str) -> None:
     ],
 )
 def test_a_result_that_cannot_be_kept_is_refused_and_changes_nothing(result: Result) -> None:
-    run = Driven(chain(node("a")))
+    run = DrivenRun(chain(node("a")))
     fence = run.claim()
     before = run.run
     decision = run.do(c.Report(fence=fence, agent="a-1", result=result))
@@ -91,7 +91,7 @@ def test_titles_contexts_patches_and_answers_are_looked_at_too() -> None:
         refused = decide(plan, None, start, NOON).refusal
         assert refused is not None
         assert refused.code == "unusable"
-    run = Driven(chain(node("ok", "approval")))
+    run = DrivenRun(chain(node("ok", "approval")))
     for command in (
         c.Patch(by=ANA, patch={"x": nested(99)}),
         c.Answer(approval_id=run.question().id, by=ANA, text="ok \ud800"),

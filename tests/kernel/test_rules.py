@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
-from tests.kernel.driving import files, green, red
+from tests.kernel.driven_run import files, green, red
 
 from handrail.kernel.definition.limits import (
     LIMITS,

@@ -3,7 +3,18 @@
 from typing import Any
 
 import pytest
-from tests.kernel.driving import ANA, NOON, OLA, Driven, chain, edge, node, plan_of, team, workflow
+from tests.kernel.driven_run import (
+    ANA,
+    NOON,
+    OLA,
+    DrivenRun,
+    chain,
+    edge,
+    node,
+    plan_of,
+    team,
+    workflow,
+)
 
 from handrail.kernel.result import Outcome
 from handrail.kernel.run import commands as c
@@ -25,8 +36,8 @@ EVE = Person(name="eve", role="viewer")
 APPROVE = chain(node("a"), node("ok", "approval", revise_to="a"), node("b"))
 
 
-def waiting(document: dict = APPROVE, **start: Any) -> Driven:
-    run = Driven(document, **start)
+def waiting(document: dict = APPROVE, **start: Any) -> DrivenRun:
+    run = DrivenRun(document, **start)
     run.succeed("a", text="the fix")
     return run
 
@@ -59,7 +70,7 @@ def test_approving_goes_on_and_rejecting_closes() -> None:
 
 @pytest.mark.requirement("L7.1")
 def test_rejecting_follows_the_failure_edge_if_the_approval_has_one() -> None:
-    run = Driven(
+    run = DrivenRun(
         workflow(
             node("s", "start"),
             node("ok", "approval"),
@@ -200,7 +211,7 @@ def test_a_change_that_was_not_shown_or_a_viewers_change_voids_nothing() -> None
 
 @pytest.mark.requirement("K16")
 def test_a_siblings_result_that_changes_what_was_shown_voids_the_question_too() -> None:
-    run = Driven(
+    run = DrivenRun(
         workflow(
             node("s", "start"),
             node("f", "decision", parallel=True),
@@ -227,7 +238,7 @@ def test_a_siblings_result_that_changes_what_was_shown_voids_the_question_too() 
 
 @pytest.mark.requirement("L7.2", "L7.4")
 def test_a_move_cancels_what_is_open_and_starts_a_new_stretch_at_the_node() -> None:
-    run = Driven(APPROVE)
+    run = DrivenRun(APPROVE)
     fence = run.claim("a")
     decision = run.do(c.Move(by=ANA, step_id="b", reason="known bug"))
     assert set(run.run.positions) == {"b"}
@@ -239,7 +250,7 @@ def test_a_move_cancels_what_is_open_and_starts_a_new_stretch_at_the_node() -> N
 
 @pytest.mark.requirement("L7.2")
 def test_a_move_gives_the_turn_to_an_agent_of_a_team() -> None:
-    run = Driven(team({"a": ["b"], "b": ["a"]}, terminator="a"))
+    run = DrivenRun(team({"a": ["b"], "b": ["a"]}, terminator="a"))
     run.do(c.Move(by=ANA, step_id="b", reason="b knows"))
     assert set(run.run.positions) == {"b"}
     assert run.run.stretch == 2
@@ -247,7 +258,7 @@ def test_a_move_gives_the_turn_to_an_agent_of_a_team() -> None:
 
 @pytest.mark.requirement("L7.3", "L7.4")
 def test_closing_takes_a_reason_and_a_ceo_or_whoever_filed_it() -> None:
-    run = Driven(APPROVE, filed_by="ola")
+    run = DrivenRun(APPROVE, filed_by="ola")
     assert code(run.do(c.Close(by=ANA, reason=" "))) == "no_reason"
     assert code(run.do(c.Close(by=OLA, reason=""))) == "not_allowed"
     assert code(run.do(c.Close(by=Person(name="pat", role="operator"), reason="x"))) == (
@@ -259,7 +270,7 @@ def test_closing_takes_a_reason_and_a_ceo_or_whoever_filed_it() -> None:
 
 @pytest.mark.requirement("L7.6")
 def test_while_paused_nothing_is_offered_a_result_in_hand_is_kept() -> None:
-    run = Driven(APPROVE)
+    run = DrivenRun(APPROVE)
     run.claim("a")
     run.do(c.Pause(by=ANA, reason="release day"))
     run.succeed("a")
@@ -271,7 +282,7 @@ def test_while_paused_nothing_is_offered_a_result_in_hand_is_kept() -> None:
 
 @pytest.mark.requirement("L7.6", "L8.7")
 def test_pause_and_resume_twice_are_refused_and_nobody_claims_meanwhile() -> None:
-    run = Driven(APPROVE)
+    run = DrivenRun(APPROVE)
     assert code(run.do(c.Resume(by=ANA, reason="x"))) == "not_paused"
     run.do(c.Pause(by=ANA, reason="x"))
     assert code(run.do(c.Pause(by=ANA, reason="x"))) == "paused"
@@ -281,7 +292,7 @@ def test_pause_and_resume_twice_are_refused_and_nobody_claims_meanwhile() -> Non
 
 
 def test_a_lock_granted_to_a_paused_run_is_refused_and_sought_again_on_resume() -> None:
-    run = Driven(chain(node("c", role="engineering-manager", kind="commit")))
+    run = DrivenRun(chain(node("c", role="engineering-manager", kind="commit")))
     run.do(c.Pause(by=ANA, reason="x"))
     assert code(run.do(c.GrantLock(step_id="c", lock=1))) == "not_waiting"
     decision = run.do(c.Resume(by=ANA, reason="x"))
@@ -290,7 +301,7 @@ def test_a_lock_granted_to_a_paused_run_is_refused_and_sought_again_on_resume() 
 
 @pytest.mark.requirement("L7.5")
 def test_a_running_run_keeps_its_version_until_a_person_migrates_it() -> None:
-    run = Driven(APPROVE)
+    run = DrivenRun(APPROVE)
     run.claim("a")
     newer = plan_of(chain(node("a"), node("c", max_attempts=7)))
     command = c.Migrate(by=ANA, definition_id="w", version=2, step_id="c", reason="fixed")
@@ -308,15 +319,15 @@ def test_a_running_run_keeps_its_version_until_a_person_migrates_it() -> None:
 
 
 def test_a_workflow_run_cannot_be_migrated_to_a_team() -> None:
-    run = Driven(APPROVE)
+    run = DrivenRun(APPROVE)
     run.plan = plan_of(team({"a": ["a"]}, terminator="a"))
     command = c.Migrate(by=ANA, definition_id="t", version=2, step_id="a", reason="x")
     assert code(run.do(command)) == "unknown_place"
 
 
 def test_an_agents_own_question_takes_any_text_an_approval_or_a_rejection() -> None:
-    def asked() -> Driven:
-        run = Driven(chain(node("a", max_attempts=3)))
+    def asked() -> DrivenRun:
+        run = DrivenRun(chain(node("a", max_attempts=3)))
         run.report(outcome=Outcome.ASK, question="drop the table?")
         return run
 
@@ -339,12 +350,12 @@ def test_an_agents_own_question_takes_any_text_an_approval_or_a_rejection() -> N
 def test_commands_need_a_started_run_and_a_run_starts_once() -> None:
     plan = plan_of(APPROVE)
     assert code(decide(plan, None, c.Tick(), NOON)) == "unknown_run"
-    run = Driven(APPROVE)
+    run = DrivenRun(APPROVE)
     assert code(run.do(c.Start(run_id="r1", bead_id="b1"))) == "started"
 
 
 def test_a_result_from_somebody_else_or_before_the_claim_is_refused() -> None:
-    run = Driven(APPROVE)
+    run = DrivenRun(APPROVE)
     assert code(run.do(c.Report(fence=1, agent="a-1"))) == "not_claimed"
     run.claim("a")
     before = run.run

@@ -17,7 +17,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 from tests.health_checks import EVERY_HEALTH_CHECK
-from tests.kernel.driving import ANA, NOON, OLA
+from tests.kernel.driven_run import ANA, NOON, OLA
 
 from handrail.kernel.definition.plan import check_definition
 from handrail.kernel.result import Check, Evidence, Outcome, Result, Usage

@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.kernel.driving import OLA, Driven, chain, node
+from tests.kernel.driven_run import OLA, DrivenRun, chain, node
 
 from handrail.kernel.json_values import VALUE_BYTES_MAX, VALUE_ITEMS_MAX
 from handrail.kernel.result import Outcome, Result
@@ -23,33 +23,33 @@ SIX_BYTES = "\x01"
 """One character, which JSON writes as six."""
 
 
-def held(dispatches: int, rules: dict[str, Any] | None = None, **start: Any) -> Driven:
+def held(dispatches: int, rules: dict[str, Any] | None = None, **start: Any) -> DrivenRun:
     """A run of at most so many dispatches; the first of them is in the coder's hands."""
     task = node("fix", max_attempts=dispatches, multi_dispatch=True)
-    run = Driven(chain(task, stop_rules=rules or {}), **start)
+    run = DrivenRun(chain(task, stop_rules=rules or {}), **start)
     run.claim("fix", CODER)
     return run
 
 
-def bring(run: Driven, size: int) -> RunDecision:
+def bring(run: DrivenRun, size: int) -> RunDecision:
     """Report a result of exactly so many bytes."""
     around = len(msgspec.json.encode(Result(outcome=Outcome.CONTINUE, text="x"))) - 1
     return run.report(outcome=Outcome.CONTINUE, text="x" * (size - around))
 
 
-def add_by_result(run: Driven, data: dict[str, Any]) -> RunDecision:
+def add_by_result(run: DrivenRun, data: dict[str, Any]) -> RunDecision:
     return run.report(outcome=Outcome.CONTINUE, data=data)
 
 
-def add_by_hand(run: Driven, data: dict[str, Any]) -> RunDecision:
+def add_by_hand(run: DrivenRun, data: dict[str, Any]) -> RunDecision:
     return run.do(c.Patch(by=OLA, patch=data))
 
 
-Add = Callable[[Driven, dict[str, Any]], RunDecision]
+Add = Callable[[DrivenRun, dict[str, Any]], RunDecision]
 whoever_adds = pytest.mark.parametrize("add", [add_by_result, add_by_hand])
 
 
-def refused(run: Driven, act: Callable[[], RunDecision], code: str) -> str:
+def refused(run: DrivenRun, act: Callable[[], RunDecision], code: str) -> str:
     """What was said when the act was refused, after a look that nothing has changed."""
     before, measure = run.run, run.measure
     decision = act()

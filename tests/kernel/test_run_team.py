@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from tests.kernel.driving import ANA, OLA, Driven, files, green, red, team, used
+from tests.kernel.driven_run import ANA, OLA, DrivenRun, files, green, red, team, used
 
 from handrail.kernel.result import Check, Evidence, Outcome, Result
 from handrail.kernel.run import commands as c
@@ -53,17 +53,17 @@ FINANCE = team(
 )
 
 
-def end(driven: Driven, **result: Any):
+def end(driven: DrivenRun, **result: Any):
     return driven.report(outcome=Outcome.TERMINATE, **result)
 
 
-def holder(driven: Driven) -> str:
+def holder(driven: DrivenRun) -> str:
     return next(iter(driven.run.positions))
 
 
 @pytest.mark.requirement("H4.1", "H4.2", "H4.3", "H4.4", "H4.5", "H4.6", "H1.1", "S6", "H2.1")
 def test_a_ticket_goes_through_its_milestones_and_ticketing_ends_it() -> None:
-    run = Driven(HELPDESK)
+    run = DrivenRun(HELPDESK)
     phases = [run.run.phase]
     run.hand("memory")
     run.hand("orchestrator", data={"phase_detail": "miss"})
@@ -97,7 +97,7 @@ def test_a_ticket_goes_through_its_milestones_and_ticketing_ends_it() -> None:
 
 @pytest.mark.requirement("H1.2", "H1.3", "H5.3", "H2.2", "H4.6")
 def test_after_the_end_every_handoff_is_refused_and_nothing_changes() -> None:
-    run = Driven(team({"t": ["b"], "b": ["t"]}, terminator="t"))
+    run = DrivenRun(team({"t": ["b"], "b": ["t"]}, terminator="t"))
     fence = run.claim()
     end(run)
     before = run.run
@@ -110,7 +110,7 @@ def test_after_the_end_every_handoff_is_refused_and_nothing_changes() -> None:
 
 @pytest.mark.requirement("H5.4", "H2.4")
 def test_an_end_tried_without_authority_is_a_warning_and_the_same_agent_goes_on() -> None:
-    run = Driven(team({"a": ["b"], "b": []}, terminator="b"))
+    run = DrivenRun(team({"a": ["b"], "b": []}, terminator="b"))
     decision = end(run)
     assert decision.refusal is None
     assert not run.run.has_ended
@@ -122,7 +122,7 @@ def test_an_end_tried_without_authority_is_a_warning_and_the_same_agent_goes_on(
 
 @pytest.mark.requirement("H5.5")
 def test_the_authoritys_end_takes_the_work_out_of_every_hand() -> None:
-    run = Driven(PAIR)
+    run = DrivenRun(PAIR)
     fence = run.claim()
     decision = run.do(c.Close(by=ANA, reason="enough"))
     assert CancelDispatch(fence=fence, agent="a-1") in decision.effects
@@ -131,7 +131,7 @@ def test_the_authoritys_end_takes_the_work_out_of_every_hand() -> None:
 
 @pytest.mark.requirement("H6.1", "K20")
 def test_a_result_that_says_neither_is_told_why_and_the_third_ends_the_run() -> None:
-    run = Driven(PAIR)
+    run = DrivenRun(PAIR)
     first = run.report(text="I am done here.")
     assert "hand off or terminate" in run.run.positions["a"].refusal
     assert (first.fault, first.accepted) == (run.run.positions["a"].refusal, False)
@@ -145,7 +145,7 @@ def test_a_result_that_says_neither_is_told_why_and_the_third_ends_the_run() -> 
 
 
 def test_a_late_result_is_refused_and_no_lost_lease_counts_as_a_result() -> None:
-    run = Driven(PAIR)
+    run = DrivenRun(PAIR)
     fence = run.claim("a")
     lost = run.do(c.Lose(fence=fence, reason="gone"))
     assert (lost.fault, lost.accepted) == ("", True)
@@ -167,7 +167,7 @@ def test_a_late_result_is_refused_and_no_lost_lease_counts_as_a_result() -> None
     ],
 )
 def test_an_answer_that_may_not_be_costs_a_step_and_the_holder_is_told(result, code) -> None:
-    run = Driven(PAIR)
+    run = DrivenRun(PAIR)
     run.report(**result)
     (faulted,) = run.of(Faulted)
     assert faulted.fault == code
@@ -179,7 +179,7 @@ def test_an_answer_that_may_not_be_costs_a_step_and_the_holder_is_told(result, c
 
 
 def test_faults_of_one_turn_are_forgotten_in_the_next() -> None:
-    run = Driven(PAIR)
+    run = DrivenRun(PAIR)
     for _ in range(5):
         run.report()
         run.report()
@@ -188,7 +188,7 @@ def test_faults_of_one_turn_are_forgotten_in_the_next() -> None:
 
 
 def test_a_malformed_result_is_a_fault_and_its_usage_counts() -> None:
-    run = Driven(PAIR)
+    run = DrivenRun(PAIR)
     fence = run.claim()
     from handrail.kernel.result import Result
 
@@ -201,7 +201,7 @@ def test_a_malformed_result_is_a_fault_and_its_usage_counts() -> None:
 
 @pytest.mark.requirement("H3.1", "H7.2")
 def test_two_agents_handing_to_each_other_stop_at_the_third_repetition() -> None:
-    run = Driven(PAIR)
+    run = DrivenRun(PAIR)
     for i in range(6):
         assert not run.run.has_ended
         run.hand("b" if i % 2 == 0 else "a", reason=f"round {i}")
@@ -215,7 +215,7 @@ def test_two_agents_handing_to_each_other_stop_at_the_third_repetition() -> None
 
 @pytest.mark.requirement("H3.1")
 def test_a_self_handoff_is_a_pattern_of_period_one() -> None:
-    run = Driven(team({"a": ["a"]}, terminator="a"))
+    run = DrivenRun(team({"a": ["a"]}, terminator="a"))
     for _ in range(3):
         run.hand("a")
     assert run.run.stop is not None
@@ -224,7 +224,7 @@ def test_a_self_handoff_is_a_pattern_of_period_one() -> None:
 
 @pytest.mark.requirement("H3.2")
 def test_the_orchestrator_handing_to_the_same_agent_twice_in_a_row_is_a_warning() -> None:
-    run = Driven(HELPDESK)
+    run = DrivenRun(HELPDESK)
     run.hand("network")
     run.hand("orchestrator")
     assert not run.of(Warned)
@@ -234,7 +234,7 @@ def test_the_orchestrator_handing_to_the_same_agent_twice_in_a_row_is_a_warning(
 
 @pytest.mark.requirement("H3.3", "K20")
 def test_the_twenty_first_handoff_is_not_made_and_ends_the_run() -> None:
-    run = Driven(team({"a": ["b"], "b": ["a"]}, terminator="a"))
+    run = DrivenRun(team({"a": ["b"], "b": ["a"]}, terminator="a"))
     for i in range(20):
         run.hand("b" if i % 2 == 0 else "a", evidence=files(work=str(i)))
         assert not run.run.has_ended
@@ -247,7 +247,7 @@ def test_the_twenty_first_handoff_is_not_made_and_ends_the_run() -> None:
 
 @pytest.mark.requirement("H3.5")
 def test_a_run_whose_agent_never_answers_ends_after_ten_minutes() -> None:
-    run = Driven(PAIR)
+    run = DrivenRun(PAIR)
     run.claim()
     run.advance(599)
     assert not run.run.has_ended
@@ -259,7 +259,7 @@ def test_a_run_whose_agent_never_answers_ends_after_ten_minutes() -> None:
 @pytest.mark.requirement("S7", "S8")
 def test_the_ninth_use_of_an_edge_without_progress_is_refused_and_names_the_loop() -> None:
     hands = {"planner": ["researcher", "coder"], "researcher": ["planner"], "coder": ["planner"]}
-    run = Driven(
+    run = DrivenRun(
         team(hands, terminator="planner", stop_rules={"max_handoffs": 100, "repeat_limit": None})
     )
     while not run.run.has_ended:
@@ -272,7 +272,7 @@ def test_the_ninth_use_of_an_edge_without_progress_is_refused_and_names_the_loop
 
 @pytest.mark.requirement("S7")
 def test_the_step_limit_ends_the_run_before_the_next_step() -> None:
-    run = Driven(team({"a": ["b"], "b": ["a"]}, terminator="a", stop_rules={"max_steps": 4}))
+    run = DrivenRun(team({"a": ["b"], "b": ["a"]}, terminator="a", stop_rules={"max_steps": 4}))
     for i in range(4):
         run.hand("b" if i % 2 == 0 else "a", evidence=files(work=str(i)))
     assert run.run.stop is not None
@@ -284,14 +284,14 @@ def test_the_step_limit_ends_the_run_before_the_next_step() -> None:
 @pytest.mark.parametrize(("scope", "steps"), [("tiny", 5), ("small", 10), ("large", 20)])
 def test_task_scope_halves_keeps_or_doubles_the_steps(scope: str, steps: int) -> None:
     document = team({"a": ["a"]}, terminator="a", stop_rules={"max_steps": 10})
-    assert Driven(document, context={"task_scope": scope}).run.limits.max_steps == steps
+    assert DrivenRun(document, context={"task_scope": scope}).run.limits.max_steps == steps
 
 
 @pytest.mark.requirement("S13", "S3")
 def test_a_functional_goal_that_is_green_makes_the_run_partial_not_stuck() -> None:
     document = team({"v": ["v"]}, terminator="v", stop_rules={"repeat_limit": None})
     for goal, status in ((green("make goal"), "done_partial"), (red("make goal"), "aborted_stuck")):
-        run = Driven(document, context={"goal": {"command": "make goal"}})
+        run = DrivenRun(document, context={"goal": {"command": "make goal"}})
         run.hand("v", evidence=goal)
         for _ in range(4):
             if not run.run.has_ended:
@@ -304,21 +304,21 @@ def test_a_functional_goal_that_is_green_makes_the_run_partial_not_stuck() -> No
 def test_budget_and_constraint_end_a_run_as_constraint() -> None:
     rules = {"max_tokens": 100, "constraints": {"paths": ["secrets/*"], "commands": ["rm -rf"]}}
     document = team({"a": ["a", "b"], "b": ["a"]}, terminator="a", stop_rules=rules)
-    run = Driven(document)
+    run = DrivenRun(document)
     run.hand("b", usage=used(tokens=101))
     assert run.run.stop is not None
     assert (run.run.terminal_status, run.run.stop.rule) == ("aborted_constraint", "budget")
-    run = Driven(document)
+    run = DrivenRun(document)
     run.hand("b", usage=used(tokens=100))
     assert run.run.has_ended, "nothing is left for another step"
-    run = Driven(document)
+    run = DrivenRun(document)
     end(run, usage=used(tokens=100))
     assert run.run.terminal_status == "done_success"
-    run = Driven(document)
+    run = DrivenRun(document)
     run.hand("b", evidence=Evidence(files={"secrets/key": "1"}))
     assert run.run.stop is not None
     assert (run.run.terminal_status, run.run.stop.rule) == ("aborted_constraint", "constraint")
-    run = Driven(document)
+    run = DrivenRun(document)
     run.hand("b", evidence=Evidence(checks=(Check(command="cd x && rm -rf .", exit_code=0),)))
     assert run.run.terminal_status == "aborted_constraint"
 
@@ -327,12 +327,12 @@ def test_when_several_rules_fire_the_first_of_the_order_is_named_and_the_rest_st
     None
 ):
     rules = {"max_tokens": 10, "max_handoffs": 0}
-    run = Driven(team({"a": ["b"], "b": []}, terminator="a", stop_rules=rules))
+    run = DrivenRun(team({"a": ["b"], "b": []}, terminator="a", stop_rules=rules))
     run.hand("b", usage=used(tokens=11))
     assert run.run.stop is not None
     assert run.run.stop.rule == "budget"
     assert run.run.stop.also == ("max_handoffs",)
-    run = Driven(team({"a": ["b"], "b": []}, terminator="a", stop_rules=rules))
+    run = DrivenRun(team({"a": ["b"], "b": []}, terminator="a", stop_rules=rules))
     end(run, usage=used(tokens=11))
     assert run.run.stop is not None
     assert (run.run.stop.rule, run.run.stop.also) == ("budget", ("terminated",))
@@ -340,7 +340,7 @@ def test_when_several_rules_fire_the_first_of_the_order_is_named_and_the_rest_st
 
 @pytest.mark.requirement("H6.5", "H6.3", "H6.4", "K19")
 def test_a_once_only_task_is_not_repeated_the_source_gets_the_earlier_result() -> None:
-    run = Driven(HELPDESK)
+    run = DrivenRun(HELPDESK)
     run.hand("memory", task="retrieve")
     run.hand("orchestrator", text="nothing known")
     told = run.of(Reported)[-1]
@@ -354,7 +354,7 @@ def test_a_once_only_task_is_not_repeated_the_source_gets_the_earlier_result() -
 
 @pytest.mark.requirement("H6.2")
 def test_after_the_summary_ticketing_closes_exactly_once() -> None:
-    run = Driven(HELPDESK)
+    run = DrivenRun(HELPDESK)
     run.hand("summarization")
     run.hand("orchestrator", marker="WORKFLOW_COMPLETE")
     run.hand("ticketing")
@@ -366,7 +366,7 @@ def test_after_the_summary_ticketing_closes_exactly_once() -> None:
 
 @pytest.mark.requirement("H2.3", "H2.4")
 def test_a_marker_counts_only_from_the_agent_that_owns_it() -> None:
-    run = Driven(HELPDESK)
+    run = DrivenRun(HELPDESK)
     run.hand("summarization", marker="WORKFLOW_COMPLETE")
     assert run.run.phase == "memory_check_pending"
     assert [w.code for w in run.of(Warned)] == ["marker_ignored"]
@@ -377,7 +377,7 @@ def test_a_marker_counts_only_from_the_agent_that_owns_it() -> None:
 
 @pytest.mark.requirement("H1.5")
 def test_runs_end_independently_of_each_other() -> None:
-    first, second = Driven(PAIR, run_id="r1"), Driven(PAIR, run_id="r2")
+    first, second = DrivenRun(PAIR, run_id="r1"), DrivenRun(PAIR, run_id="r2")
     end(first)
     second.hand("b")
     assert first.run.has_ended
@@ -385,14 +385,14 @@ def test_runs_end_independently_of_each_other() -> None:
 
 
 def test_a_partial_success_names_what_remains() -> None:
-    run = Driven(PAIR)
+    run = DrivenRun(PAIR)
     end(run, status="done_partial", remaining=("docs",), reason="goal met")
     assert run.run.stop is not None
     assert (run.run.terminal_status, run.run.stop.remaining) == ("done_partial", ("docs",))
 
 
 def test_an_agent_of_a_team_asks_a_person_and_keeps_the_turn() -> None:
-    run = Driven(PAIR)
+    run = DrivenRun(PAIR)
     run.report(outcome=Outcome.ASK, question="which one?")
     assert run.run.status == "waiting"
     run.answer("the second", by=OLA)
@@ -405,14 +405,14 @@ def test_an_agent_of_a_team_asks_a_person_and_keeps_the_turn() -> None:
 
 
 def test_a_rule_that_fires_on_a_question_ends_the_run() -> None:
-    run = Driven(team({"a": []}, terminator="a", stop_rules={"max_tokens": 1}))
+    run = DrivenRun(team({"a": []}, terminator="a", stop_rules={"max_tokens": 1}))
     run.report(outcome=Outcome.ASK, question="?", usage=used(tokens=2))
     assert run.run.terminal_status == "aborted_constraint"
 
 
 @pytest.mark.requirement("R1.1", "R1.2", "R3.2", "R3.3")
 def test_a_specialists_result_goes_to_a_person_as_a_clarification_request() -> None:
-    run = Driven(FINANCE)
+    run = DrivenRun(FINANCE)
     run.hand("invoice")
     run.hand("review", text="total 119.00", reason="done")
     question = run.question()
@@ -426,7 +426,7 @@ def test_a_specialists_result_goes_to_a_person_as_a_clarification_request() -> N
 
 @pytest.mark.requirement("R1.3", "R3.4", "R4.2")
 def test_an_approval_completes_the_run() -> None:
-    run = Driven(FINANCE)
+    run = DrivenRun(FINANCE)
     run.hand("invoice")
     end(run)
     run.answer("OK.", by=OLA)
@@ -436,7 +436,7 @@ def test_an_approval_completes_the_run() -> None:
 
 @pytest.mark.requirement("R1.4", "R2.1", "R2.3", "R4.3", "R4.4")
 def test_a_revision_goes_to_the_planner_with_its_text_as_typed() -> None:
-    run = Driven(FINANCE, title="Invoice for Ana", description="3 hours at 40")
+    run = DrivenRun(FINANCE, title="Invoice for Ana", description="3 hours at 40")
     run.hand("invoice")
     run.hand("review")
     run.answer("  ok, but change the date to May 2nd  ", by=OLA)
@@ -452,7 +452,7 @@ def test_a_revision_goes_to_the_planner_with_its_text_as_typed() -> None:
 
 @pytest.mark.requirement("R5.1", "R5.2", "R5.3", "R5.4", "R5.5")
 def test_fifty_revisions_in_a_row_with_the_default_limits() -> None:
-    run = Driven(FINANCE)
+    run = DrivenRun(FINANCE)
     for i in range(50):
         run.hand("invoice")
         run.hand("review", text=f"draft {i}")
@@ -468,7 +468,7 @@ def test_fifty_revisions_in_a_row_with_the_default_limits() -> None:
 
 @pytest.mark.requirement("R3.1")
 def test_a_task_set_to_skip_review_completes_after_the_specialist() -> None:
-    run = Driven(FINANCE, review="skip")
+    run = DrivenRun(FINANCE, review="skip")
     run.hand("invoice")
     run.hand("review", text="done")
     assert run.run.terminal_status == "done_success"
@@ -476,7 +476,7 @@ def test_a_task_set_to_skip_review_completes_after_the_specialist() -> None:
 
 
 def test_a_review_that_the_definition_does_not_have_cannot_be_required() -> None:
-    from tests.kernel.driving import NOON, plan_of
+    from tests.kernel.driven_run import NOON, plan_of
 
     from handrail.kernel.run.machine import decide
 
@@ -492,7 +492,7 @@ def test_a_reviewing_seat_listed_among_the_agents_is_never_dispatched_to() -> No
         {"planner": ["invoice"], "invoice": ["review"], "review": ["planner"]},
         review={"after": ["invoice"], "back_to": "planner"},
     )
-    run = Driven(document)
+    run = DrivenRun(document)
     run.hand("invoice")
     run.hand("review")
     assert run.run.status == "waiting"
@@ -504,7 +504,7 @@ def test_a_reviewing_seat_listed_among_the_agents_is_never_dispatched_to() -> No
 @pytest.mark.requirement("S2")
 def test_planner_and_researcher_stop_once_research_is_good_enough() -> None:
     hands = {"planner": ["researcher"], "researcher": ["planner"]}
-    run = Driven(
+    run = DrivenRun(
         team(hands, terminator="planner", stop_rules={"max_handoffs": 100, "repeat_limit": None})
     )
     visits = 0
@@ -521,7 +521,7 @@ def test_planner_and_researcher_stop_once_research_is_good_enough() -> None:
 @pytest.mark.requirement("S4", "S10")
 def test_a_coder_whose_turns_change_nothing_is_not_called_again() -> None:
     hands = {"planner": ["coder"], "coder": ["planner"]}
-    run = Driven(team(hands, terminator="planner", stop_rules={"repeat_limit": None}))
+    run = DrivenRun(team(hands, terminator="planner", stop_rules={"repeat_limit": None}))
     for digest in ("1", "1", "1", "1"):
         run.hand("coder")
         run.hand("planner", evidence=files(app_py=digest))
@@ -532,7 +532,7 @@ def test_a_coder_whose_turns_change_nothing_is_not_called_again() -> None:
 @pytest.mark.requirement("S16", "S6")
 def test_a_run_with_measured_progress_each_round_goes_on_past_the_soft_limits() -> None:
     hands = {"planner": ["coder"], "coder": ["planner"]}
-    run = Driven(team(hands, terminator="planner", stop_rules={"max_handoffs": 100}))
+    run = DrivenRun(team(hands, terminator="planner", stop_rules={"max_handoffs": 100}))
     for i in range(30):
         run.hand("coder")
         run.hand("planner", evidence=files(app_py=str(i)))
@@ -541,7 +541,7 @@ def test_a_run_with_measured_progress_each_round_goes_on_past_the_soft_limits() 
 
 
 def test_what_an_agent_merely_claims_postpones_once() -> None:
-    run = Driven(PAIR)
+    run = DrivenRun(PAIR)
     for i in range(20):
         if run.run.has_ended:
             break

@@ -3,10 +3,10 @@
 from datetime import timedelta
 
 import pytest
-from tests.kernel.driving import (
+from tests.kernel.driven_run import (
     ANA,
     OLA,
-    Driven,
+    DrivenRun,
     chain,
     files,
     green,
@@ -33,7 +33,7 @@ def code(decision) -> str | None:
     return decision.refusal.code if decision.refusal else None
 
 
-def around(run: Driven, **evidence: Evidence) -> str:
+def around(run: DrivenRun, **evidence: Evidence) -> str:
     """c and v hand to each other with this evidence until a rule ends it; the rule."""
     while not run.run.has_ended:
         run.hand(
@@ -53,14 +53,14 @@ def test_a_green_check_beside_a_red_one_does_not_hide_that_it_fails_again() -> N
         ),
         measured=True,
     )
-    run = Driven(TRIO)
+    run = DrivenRun(TRIO)
     assert around(run, c=both, v=both) == "same_error"
     assert run.run.ledger.steps == 3
 
 
 @pytest.mark.requirement("S16")
 def test_a_claimed_failure_does_not_make_a_measured_success_new_progress() -> None:
-    run = Driven(TRIO)
+    run = DrivenRun(TRIO)
     rounds = 0
     while not run.run.has_ended:
         rounds += 1
@@ -75,12 +75,12 @@ def test_a_claimed_failure_does_not_make_a_measured_success_new_progress() -> No
 
 @pytest.mark.requirement("S16")
 def test_a_claim_does_not_hide_what_is_measured_afterwards() -> None:
-    run = Driven(TRIO, paths=("a.py",))
+    run = DrivenRun(TRIO, paths=("a.py",))
     for i in range(20):
         run.hand("v", evidence=Evidence(files={"a.py": str(i)}))
         run.hand("c", evidence=Evidence(files={"a.py": str(i)}, measured=True))
     assert not run.run.has_ended
-    run = Driven(TRIO)
+    run = DrivenRun(TRIO)
     run.hand("v", evidence=Evidence(failures=()))
     for left in range(20, 5, -1):
         names = tuple(f"t{n}" for n in range(left))
@@ -91,7 +91,7 @@ def test_a_claim_does_not_hide_what_is_measured_afterwards() -> None:
 
 @pytest.mark.requirement("S13")
 def test_an_agent_cannot_move_the_goal_it_is_measured_against() -> None:
-    run = Driven(TRIO, context={"goal": {"command": "make e2e"}, "task_scope": "small"})
+    run = DrivenRun(TRIO, context={"goal": {"command": "make e2e"}, "task_scope": "small"})
     moved = {"goal": {"command": "true"}, "task_scope": "large", "note": "x"}
     run.hand("v", data=moved, evidence=green("true"))
     assert run.run.context["goal"] == {"command": "make e2e"}
@@ -110,12 +110,12 @@ def test_a_required_review_cannot_be_passed_by_the_terminator_or_a_migration() -
         terminator="planner",
         review={"after": ["invoice"], "back_to": "planner"},
     )
-    run = Driven(document)
+    run = DrivenRun(document)
     run.hand("invoice")
     run.hand("planner")
     run.report(outcome=Outcome.TERMINATE, reason="done")
     assert run.run.status == "waiting"
-    run = Driven(team({"p": ["s"], "s": ["p"]}, terminator="p"))
+    run = DrivenRun(team({"p": ["s"], "s": ["p"]}, terminator="p"))
     run.plan = plan_of(team({"p": ["s"], "s": ["p"]}, review={"after": ["s"], "back_to": "p"}))
     run.do(c.Migrate(by=ANA, definition_id="t", version=2, step_id="s", reason="review it"))
     run.report(outcome=Outcome.TERMINATE)
@@ -124,7 +124,7 @@ def test_a_required_review_cannot_be_passed_by_the_terminator_or_a_migration() -
 
 @pytest.mark.requirement("S13")
 def test_an_approved_partial_result_stays_partial_and_names_what_remains() -> None:
-    run = Driven(team({"p": ["i"], "i": []}, review={"after": ["i"], "back_to": "p"}))
+    run = DrivenRun(team({"p": ["i"], "i": []}, review={"after": ["i"], "back_to": "p"}))
     run.hand("i")
     run.report(outcome=Outcome.TERMINATE, status="done_partial", remaining=("line 4",))
     run.answer("ok", by=OLA)
@@ -135,16 +135,16 @@ def test_an_approved_partial_result_stays_partial_and_names_what_remains() -> No
 @pytest.mark.requirement("S14", "S3")
 def test_what_a_failed_or_faulty_answer_rests_on_is_judged_all_the_same() -> None:
     rules = {"constraints": {"paths": ["secrets/*"]}}
-    run = Driven(team({"a": ["a"]}, terminator="a", stop_rules=rules))
+    run = DrivenRun(team({"a": ["a"]}, terminator="a", stop_rules=rules))
     touched = Evidence(files={"secrets/key": "1"})
     run.report(outcome=Outcome.FAILURE, reason="x", evidence=touched)
     assert run.run.terminal_status == "aborted_constraint"
-    run = Driven(team({"a": ["a"]}, terminator="a", stop_rules={"protocol_error_limit": 9}))
+    run = DrivenRun(team({"a": ["a"]}, terminator="a", stop_rules={"protocol_error_limit": 9}))
     for _ in range(3):
         run.report(outcome=Outcome.FAILURE, evidence=red())
     assert run.run.stop is not None
     assert run.run.stop.rule == "same_error"
-    run = Driven(chain(node("a"), stop_rules={"max_tokens": 5}))
+    run = DrivenRun(chain(node("a"), stop_rules={"max_tokens": 5}))
     fence = run.claim()
     from handrail.kernel.result import Result
 
@@ -154,17 +154,17 @@ def test_what_a_failed_or_faulty_answer_rests_on_is_judged_all_the_same() -> Non
 
 
 def test_a_person_named_like_a_level_does_not_have_it() -> None:
-    run = Driven(chain(node("ok", "approval", approvers=["ceo"])))
+    run = DrivenRun(chain(node("ok", "approval", approvers=["ceo"])))
     assert code(run.answer("ok", by=Person(name="ceo", role="viewer"))) == "not_allowed"
-    run = Driven(chain(node("ok", "approval", approvers=["operator"])))
+    run = DrivenRun(chain(node("ok", "approval", approvers=["operator"])))
     assert code(run.answer("ok", by=OLA)) is None
-    run = Driven(chain(node("ok", "approval", approvers=["vic"])))
+    run = DrivenRun(chain(node("ok", "approval", approvers=["vic"])))
     assert code(run.answer("ok", by=Person(name="vic", role="viewer"))) is None
 
 
 def test_with_four_eyes_whoever_changed_or_revised_what_is_shown_may_not_approve_it() -> None:
     document = chain(node("a"), node("pay", "approval", four_eyes=True, revise_to="a"))
-    run = Driven(document, filed_by="fil", context={"amount": 1})
+    run = DrivenRun(document, filed_by="fil", context={"amount": 1})
     run.succeed("a")
     run.do(c.Patch(by=ANA, patch={"amount": 82_000}))
     assert code(run.answer("ok", by=ANA)) == "author"
@@ -175,14 +175,14 @@ def test_with_four_eyes_whoever_changed_or_revised_what_is_shown_may_not_approve
 
 
 def test_an_operator_withdraws_only_what_somebody_filed() -> None:
-    run = Driven(chain(node("a")))
+    run = DrivenRun(chain(node("a")))
     assert code(run.do(c.Close(by=Person(name="", role="operator"), reason="x"))) == "not_allowed"
 
 
 @pytest.mark.requirement("L12.4")
 def test_a_lock_is_given_back_whatever_becomes_of_the_run() -> None:
     first = chain(node("apply", role="engineering-manager", kind="commit", repository="shop"))
-    run = Driven(first)
+    run = DrivenRun(first)
     run.do(c.GrantLock(step_id="apply", lock=3))
     run.plan = plan_of(chain(node("other")))
     moved = run.do(
@@ -194,7 +194,7 @@ def test_a_lock_is_given_back_whatever_becomes_of_the_run() -> None:
         node("apply", role="engineering-manager", kind="commit", repository="shop"),
         stop_rules={"max_tokens": 5},
     )
-    run = Driven(spent)
+    run = DrivenRun(spent)
     run.succeed("a", usage=used(tokens=5))
     ended = run.do(c.GrantLock(step_id="apply", lock=4))
     assert run.run.has_ended
@@ -202,7 +202,7 @@ def test_a_lock_is_given_back_whatever_becomes_of_the_run() -> None:
 
 
 def test_a_result_in_a_pause_gets_only_the_rest_of_the_pause() -> None:
-    run = Driven(chain(node("a"), node("b", queue_timeout=100)))
+    run = DrivenRun(chain(node("a"), node("b", queue_timeout=100)))
     run.claim("a")
     run.do(c.Pause(by=ANA, reason="x"))
     run.now += timedelta(seconds=1_000)
@@ -217,7 +217,7 @@ def test_a_result_in_a_pause_gets_only_the_rest_of_the_pause() -> None:
 
 @pytest.mark.requirement("K15")
 def test_a_migration_does_not_revive_a_run_whose_question_expired() -> None:
-    run = Driven(chain(node("ok", "approval")))
+    run = DrivenRun(chain(node("ok", "approval")))
     run.now += timedelta(days=8)
     decision = run.do(c.Migrate(by=ANA, definition_id="w", version=2, step_id="ok", reason="later"))
     assert code(decision) == "ended"
@@ -242,7 +242,7 @@ def test_progress_does_not_run_out_and_scores_have_no_ceiling() -> None:
 
 
 def test_lost_leases_and_unusable_answers_of_a_turn_are_told_apart() -> None:
-    run = Driven(team({"a": ["a"]}, terminator="a"))
+    run = DrivenRun(team({"a": ["a"]}, terminator="a"))
     run.report()
     run.report()
     fence = run.claim()
@@ -261,7 +261,7 @@ def test_a_replayed_answer_is_a_step_and_not_one_too_many() -> None:
         agents={"b": {"tasks": [{"id": "t", "once": True}]}},
         stop_rules={"max_steps": 3},
     )
-    run = Driven(document)
+    run = DrivenRun(document)
     run.hand("b")
     run.hand("a", evidence=files(x="1"))
     run.hand("b", evidence=files(x="2"))
@@ -278,7 +278,7 @@ def test_after_a_revision_a_once_only_task_is_done_again() -> None:
         review={"after": ["s"], "back_to": "p"},
         agents={"s": {"tasks": [{"id": "t", "once": True}]}},
     )
-    run = Driven(document)
+    run = DrivenRun(document)
     run.hand("s")
     run.hand("review")
     run.answer("change the date", by=OLA)
@@ -289,28 +289,28 @@ def test_after_a_revision_a_once_only_task_is_done_again() -> None:
 
 @pytest.mark.requirement("H2.1", "H5.5")
 def test_the_terminators_own_end_marker_wins_over_its_handoff() -> None:
-    run = Driven(team({"t": ["a"], "a": []}, terminator="t"))
+    run = DrivenRun(team({"t": ["a"], "a": []}, terminator="t"))
     run.hand("a", marker="TERMINATE_WORKFLOW")
     assert run.run.terminal_status == "done_success"
     assert "marker_wins" in [w.code for w in run.of(Warned)]
-    run = Driven(team({"t": ["a"], "a": ["t"]}, terminator="t"))
+    run = DrivenRun(team({"t": ["a"], "a": ["t"]}, terminator="t"))
     run.report(marker="TERMINATE_WORKFLOW", text="resolved")
     assert run.run.terminal_status == "done_success"
-    run = Driven(team({"a": ["t"], "t": []}, terminator="t"))
+    run = DrivenRun(team({"a": ["t"], "t": []}, terminator="t"))
     run.hand("t", marker="TERMINATE_WORKFLOW")
     assert not run.run.has_ended
     assert "marker_ignored" in [w.code for w in run.of(Warned)]
 
 
 def test_an_outcome_nobody_knows_is_refused_and_a_plain_text_outcome_is_taken() -> None:
-    run = Driven(team({"a": ["a"]}, terminator="a"))
+    run = DrivenRun(team({"a": ["a"]}, terminator="a"))
     assert code(run.report(outcome="dance")) == "unusable"
     run.report(outcome="terminate")
     assert run.run.has_ended
 
 
 def test_evidence_beyond_measure_is_refused() -> None:
-    run = Driven(chain(node("a")))
+    run = DrivenRun(chain(node("a")))
     many = tuple(Check(command=str(i), exit_code=1) for i in range(51))
     assert code(run.succeed(evidence=Evidence(checks=many))) == "unusable"
     assert code(run.succeed(evidence=Evidence(files={"a/" * 600: "1"}))) == "unusable"
@@ -356,13 +356,13 @@ def test_a_forbidden_command_is_found_however_it_is_wrapped(command: str) -> Non
 
 def test_a_task_condition_that_cannot_be_evaluated_is_recorded() -> None:
     agents = {"b": {"tasks": [{"id": "t", "when": "missing > 1"}]}}
-    run = Driven(team({"a": ["b"], "b": []}, terminator="a", agents=agents))
+    run = DrivenRun(team({"a": ["b"], "b": []}, terminator="a", agents=agents))
     run.hand("b")
     assert "condition_error" in [w.code for w in run.of(Warned)]
 
 
 def test_a_lock_that_never_comes_is_what_the_person_is_told() -> None:
-    run = Driven(chain(node("c", role="engineering-manager", kind="commit", queue_timeout=60)))
+    run = DrivenRun(chain(node("c", role="engineering-manager", kind="commit", queue_timeout=60)))
     before = run.measure
     run.advance(60)
     assert "commit lock" in run.question().text
@@ -372,28 +372,28 @@ def test_a_lock_that_never_comes_is_what_the_person_is_told() -> None:
 def test_a_run_that_starts_inside_a_branch_passes_its_merge() -> None:
     from tests.kernel.test_run_workflow import block
 
-    run = Driven(block(), from_step_id="b")
+    run = DrivenRun(block(), from_step_id="b")
     run.succeed("b")
     assert set(run.run.positions) == {"q"}
 
 
 def test_a_clock_due_on_a_rounded_microsecond_still_ends_the_run() -> None:
     rules = {"max_duration": 100.0000003}
-    run = Driven(team({"a": []}, terminator="a", stop_rules=rules))
+    run = DrivenRun(team({"a": []}, terminator="a", stop_rules=rules))
     run.advance(100)
     run.advance(1)
     assert run.of(Ended)[-1].stop.rule == "max_duration"
 
 
 def test_faults_keep_the_text_that_was_said() -> None:
-    run = Driven(team({"a": ["a"]}, terminator="a"))
+    run = DrivenRun(team({"a": ["a"]}, terminator="a"))
     run.report(text="I rest.")
     assert run.of(Faulted)[0].result.text == "I rest."
 
 
 def test_a_review_beyond_the_handoff_limit_ends_the_run() -> None:
     rules = {"max_handoffs": 1}
-    run = Driven(
+    run = DrivenRun(
         team({"p": ["i"], "i": []}, review={"after": ["i"], "back_to": "p"}, stop_rules=rules)
     )
     run.hand("i")
@@ -404,12 +404,12 @@ def test_a_review_beyond_the_handoff_limit_ends_the_run() -> None:
 
 
 def test_a_lock_for_an_unknown_place_of_a_run_that_just_expired_is_nobodys() -> None:
-    run = Driven(chain(node("ok", "approval", deadline=10)))
+    run = DrivenRun(chain(node("ok", "approval", deadline=10)))
     run.now += timedelta(seconds=10)
     decision = run.do(c.GrantLock(step_id="nowhere", lock=1))
     assert run.run.has_ended
     assert not [e for e in decision.effects if isinstance(e, ReleaseLock)]
-    busy = Driven(team({"a": []}, terminator="a"))
+    busy = DrivenRun(team({"a": []}, terminator="a"))
     busy.now += timedelta(seconds=601)
     assert not [
         e for e in busy.do(c.GrantLock(step_id="a", lock=1)).effects if isinstance(e, ReleaseLock)

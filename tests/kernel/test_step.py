@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta, timezone
 
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.kernel.driving import NOON, Driven, chain, node, plan_of
+from tests.kernel.driven_run import NOON, DrivenRun, chain, node, plan_of
 
 from handrail.kernel.run import commands as c
 from handrail.kernel.run.events import Moved
@@ -43,6 +43,6 @@ def test_times_are_written_as_python_writes_them(at: datetime, hours: int | None
 
 
 def test_without_a_reason_the_first_line_that_says_something_stands_for_it():
-    run = Driven(chain(node("a")))
+    run = DrivenRun(chain(node("a")))
     run.succeed("a", text="\n   \n  all done  \nand more")
     assert [moved.reason for moved in run.of(Moved) if moved.source == "a"] == ["all done"]

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from tests.kernel.driving import plan_of, team
+from tests.kernel.driven_run import plan_of, team
 
 from handrail.kernel.definition.plan import check_definition
 from handrail.kernel.definition.team_checks import handoff_distances

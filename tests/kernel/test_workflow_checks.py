@@ -6,7 +6,7 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from tests.kernel.driving import chain, edge, node, plan_of, workflow
+from tests.kernel.driven_run import chain, edge, node, plan_of, workflow
 
 from handrail.kernel.definition.model import Settings
 from handrail.kernel.definition.plan import check_definition

@@ -4,11 +4,11 @@ from collections.abc import Iterator
 from functools import partial
 
 import pytest
-from tests.client.doors import listening, office, server
-from tests.client.serving import Server
-from tests.mcp.speaking import Connected, over_http, over_stdio
+from tests.client.live_server import Server
+from tests.client.protocol_servers import admin_client, server, start_listener
+from tests.mcp.mcp_clients import Connected, over_http, over_stdio
 
-__all__ = ["office", "server"]
+__all__ = ["admin_client", "server"]
 
 
 @pytest.fixture(params=["stdio", "http"])
@@ -18,5 +18,5 @@ def connected(request: pytest.FixtureRequest, server: Server) -> Iterator[list[C
     if request.param == "stdio":
         yield [partial(over_stdio, server)]
         return
-    with listening(server, "mcp", "--http") as address:
+    with start_listener(server, "mcp", "--http") as address:
         yield [partial(over_http, address, mode=mode) for mode in ("auto", "legacy")]

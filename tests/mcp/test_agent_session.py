@@ -5,68 +5,68 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.engine.at_work import go
-from tests.mcp.inside import Time, sitting, until
-from tests.server.house import ASKS, PLAIN, WORKER, House
+from tests.engine.engines import run_async
+from tests.mcp.in_process_agent import ManualTime, open_agent_session, until
+from tests.server.harness import ASKS, PLAIN, WORKER, ServerHarness
 
 from handrail.testing.clock import ManualClock
 
-Played = Callable[[Callable[[House], Awaitable[None]]], None]
+Played = Callable[[Callable[[ServerHarness], Awaitable[None]]], None]
 
 
 @pytest.fixture
 def play(tmp_path: Path) -> Played:
     """Plays a scene in a house with two definitions."""
-    house = House(f"sqlite:///{tmp_path / 'work.db'}", ManualClock())
+    harness = ServerHarness(f"sqlite:///{tmp_path / 'work.db'}", ManualClock())
 
-    async def opened(scene: Callable[[House], Awaitable[None]]) -> None:
-        async with house.opened():
-            await house.define(PLAIN, ASKS)
-            await scene(house)
+    async def opened(scene: Callable[[ServerHarness], Awaitable[None]]) -> None:
+        async with harness.opened():
+            await harness.define(PLAIN, ASKS)
+            await scene(harness)
 
-    return lambda scene: go(opened(scene))
-
-
-async def work_of(house: House, agent: str = "coder-1") -> tuple[str, ...]:
-    return (await house.engine.agents.get(agent)).current_work
+    return lambda scene: run_async(opened(scene))
 
 
-async def heard(house: House) -> bool:
+async def work_of(harness: ServerHarness, agent: str = "coder-1") -> tuple[str, ...]:
+    return (await harness.engine.agents.get(agent)).current_work
+
+
+async def heard(harness: ServerHarness) -> bool:
     """Whether the server has heard of the agent since the clock was last moved."""
-    return (await house.engine.agents.get("coder-1")).last_seen == house.clock.now()
+    return (await harness.engine.agents.get("coder-1")).last_seen == harness.clock.now()
 
 
-async def run_of(house: House, bead: dict[str, Any]) -> str:
-    return (await house.engine.runs.state(bead["execution_id"])).status
+async def run_of(harness: ServerHarness, bead: dict[str, Any]) -> str:
+    return (await harness.engine.runs.state(bead["execution_id"])).status
 
 
 def test_what_is_in_hand_is_kept_alive_while_the_agent_works_and_does_not_call(play: Played):
-    async def scene(house: House) -> None:
-        await house.file("plain")
-        async with sitting(house) as (agent, _):
+    async def scene(harness: ServerHarness) -> None:
+        await harness.file("plain")
+        async with open_agent_session(harness) as (agent, _):
             await agent.do("register", roles=[WORKER])
             await agent.claimed()
-            held = await work_of(house)
+            held = await work_of(harness)
             for _ in range(3):  # twice as long as a lease
-                house.clock.advance(seconds=40)
-                await until(lambda: heard(house))
-                await house.engine.tick()
-                assert await work_of(house) == held
+                harness.clock.advance(seconds=40)
+                await until(lambda: heard(harness))
+                await harness.engine.tick()
+                assert await work_of(harness) == held
             assert "accepted" in await agent.do("answer", outcome="success", text="done")
 
     play(scene)
 
 
 def test_an_agent_whose_process_was_killed_loses_its_work_with_its_lease(play: Played):
-    async def scene(house: House) -> None:
-        await house.file("plain")
-        async with sitting(house) as (agent, seat):
+    async def scene(harness: ServerHarness) -> None:
+        await harness.file("plain")
+        async with open_agent_session(harness) as (agent, seat):
             await agent.do("register", roles=[WORKER])
             await agent.claimed()
             await seat.end()  # no heartbeats any more, and no goodbye
-            house.clock.advance(seconds=61)
-            await house.engine.tick()
-            assert await work_of(house) == ()
+            harness.clock.advance(seconds=61)
+            await harness.engine.tick()
+            assert await work_of(harness) == ()
             late = await agent.refused("answer", outcome="success", text="done")
             assert "call `claim`" in late
 
@@ -74,14 +74,14 @@ def test_an_agent_whose_process_was_killed_loses_its_work_with_its_lease(play: P
 
 
 def test_an_agent_that_goes_away_gives_back_what_it_has_in_hand_at_once(play: Played):
-    async def scene(house: House) -> None:
-        await house.file("plain")
-        async with sitting(house) as (agent, seat):
+    async def scene(harness: ServerHarness) -> None:
+        await harness.file("plain")
+        async with open_agent_session(harness) as (agent, seat):
             await agent.do("register", roles=[WORKER])
             await agent.claimed()
             await seat.end("the agent went away")
-            assert await work_of(house) == ()
-        async with sitting(house, "coder-2") as (other, _):
+            assert await work_of(harness) == ()
+        async with open_agent_session(harness, "coder-2") as (other, _):
             await other.do("register", roles=[WORKER])
             assert "attempt 2" in await other.claimed()
 
@@ -89,17 +89,17 @@ def test_an_agent_that_goes_away_gives_back_what_it_has_in_hand_at_once(play: Pl
 
 
 def test_an_agent_that_does_not_call_for_too_long_has_gone_away_and_hears_of_it(play: Played):
-    async def scene(house: House) -> None:
-        await house.file("plain")
-        time = Time()
-        async with sitting(house, clock=time) as (agent, seat):
+    async def scene(harness: ServerHarness) -> None:
+        await harness.file("plain")
+        time = ManualTime()
+        async with open_agent_session(harness, clock=time) as (agent, seat):
             await agent.do("register", roles=[WORKER])
             await agent.claimed()
             time.now = 899
             assert "Go on" in await agent.do("progress")
             time.now += 901
             await until(lambda: not seat.held)
-            assert await work_of(house) == ()
+            assert await work_of(harness) == ()
             again = await agent.do("claim", wait=0)
             assert "is over: you did not call for 900 seconds" in again
             assert "attempt 2" in again
@@ -108,13 +108,13 @@ def test_an_agent_that_does_not_call_for_too_long_has_gone_away_and_hears_of_it(
 
 
 def test_an_agent_hears_that_its_run_has_ended_meanwhile(play: Played):
-    async def scene(house: House) -> None:
-        bead = await house.file("plain")
-        async with sitting(house) as (agent, seat):
+    async def scene(harness: ServerHarness) -> None:
+        bead = await harness.file("plain")
+        async with open_agent_session(harness) as (agent, seat):
             await agent.do("register", roles=[WORKER])
             await agent.claimed()
             body = {"action": "close", "reason": "not needed"}
-            await house.ceo.post(f"/executions/{bead['execution_id']}/override", json=body)
+            await harness.ceo.post(f"/executions/{bead['execution_id']}/override", json=body)
             await until(lambda: not seat.held)
             assert "Stop working on it" in await agent.refused("progress")
             assert "nothing to do" in await agent.do("claim", wait=0)
@@ -123,9 +123,9 @@ def test_an_agent_hears_that_its_run_has_ended_meanwhile(play: Played):
 
 
 def test_an_answer_that_is_sent_twice_counts_once(play: Played):
-    async def scene(house: House) -> None:
-        bead = await house.file("plain")
-        async with sitting(house) as (agent, seat):
+    async def scene(harness: ServerHarness) -> None:
+        bead = await harness.file("plain")
+        async with open_agent_session(harness) as (agent, seat):
             await agent.do("register", roles=[WORKER])
             await agent.claimed()
             (name,) = seat.held
@@ -133,18 +133,18 @@ def test_an_answer_that_is_sent_twice_counts_once(play: Played):
             assert await agent.do("answer", **said) == await agent.do("answer", **said)
             other = await agent.refused("answer", **{**said, "text": "done otherwise"})
             assert "has ended" in other
-        assert await run_of(house, bead) == "ended"
+        assert await run_of(harness, bead) == "ended"
 
     play(scene)
 
 
 def test_what_is_yours_and_this_process_does_not_know_of_is_given_again(play: Played):
-    async def scene(house: House) -> None:
-        await house.file("plain")
-        async with sitting(house) as (agent, _):
+    async def scene(harness: ServerHarness) -> None:
+        await harness.file("plain")
+        async with open_agent_session(harness) as (agent, _):
             await agent.do("register", roles=[WORKER])
             first = await agent.claimed()
-        async with sitting(house) as (agent, _):  # another process, the same agent
+        async with open_agent_session(harness) as (agent, _):  # another process, the same agent
             assert await agent.claimed() == first
             assert "accepted" in await agent.do("answer", outcome="success", text="done")
 
@@ -152,10 +152,10 @@ def test_what_is_yours_and_this_process_does_not_know_of_is_given_again(play: Pl
 
 
 def test_an_agent_with_room_for_two_is_given_two_and_says_which_it_means(play: Played):
-    async def scene(house: House) -> None:
-        await house.file("plain")
-        await house.file("plain")
-        async with sitting(house) as (agent, seat):
+    async def scene(harness: ServerHarness) -> None:
+        await harness.file("plain")
+        await harness.file("plain")
+        async with open_agent_session(harness) as (agent, seat):
             await agent.do("register", roles=[WORKER], capacity=2)
             assert await agent.claimed() != await agent.claimed()
             first, second = seat.held
@@ -168,9 +168,9 @@ def test_an_agent_with_room_for_two_is_given_two_and_says_which_it_means(play: P
 
 
 def test_to_register_again_with_work_in_hand_is_refused(play: Played):
-    async def scene(house: House) -> None:
-        await house.file("plain")
-        async with sitting(house) as (agent, _):
+    async def scene(harness: ServerHarness) -> None:
+        await harness.file("plain")
+        async with open_agent_session(harness) as (agent, _):
             assert "call `register`" in await agent.refused("claim", wait=0)
             await agent.do("register", roles=[WORKER])
             await agent.claimed()
@@ -181,16 +181,16 @@ def test_to_register_again_with_work_in_hand_is_refused(play: Played):
 
 
 def test_an_agent_takes_its_turn_in_a_channel(play: Played):
-    async def scene(house: House) -> None:
-        async with sitting(house) as (agent, _):
+    async def scene(harness: ServerHarness) -> None:
+        async with open_agent_session(harness) as (agent, _):
             await agent.do("register", roles=[WORKER])
-            await house.operator.post("/channels", json={"id": "talk"})
-            await house.operator.post("/channels/talk/members", json={"agent_id": "coder-1"})
-            await house.operator.post("/channels/talk/messages", json={"text": "is it done?"})
+            await harness.operator.post("/channels", json={"id": "talk"})
+            await harness.operator.post("/channels/talk/members", json={"agent_id": "coder-1"})
+            await harness.operator.post("/channels/talk/messages", json={"text": "is it done?"})
             given = await agent.claimed()
             assert "is it done?" in given
             assert "still yours" in await agent.do("say", text="nearly", end_turn=False)
-            await house.operator.post("/channels/talk/messages", json={"text": "hurry"})
+            await harness.operator.post("/channels/talk/messages", json={"text": "hurry"})
             heard = await agent.do("hear")
             assert "hurry" in heard
             assert "nearly" not in heard
@@ -198,7 +198,7 @@ def test_an_agent_takes_its_turn_in_a_channel(play: Played):
             assert "Go on" in await agent.do("turn", action="resume")
             assert "has gone on" in await agent.do("say", text="done")
             assert "no turn in a channel" in await agent.refused("say", text="and more")
-        said = (await house.viewer.get("/channels/talk/messages")).json()["items"]
+        said = (await harness.viewer.get("/channels/talk/messages")).json()["items"]
         assert [one["text"] for one in said if one["author"] == "coder-1"] == ["nearly", "done"]
 
     play(scene)

@@ -3,11 +3,11 @@
 from typing import Any
 
 import pytest
-from tests.client.serving import Server
-from tests.engine.at_work import go
-from tests.mcp.inside import sitting
+from tests.client.live_server import Server
+from tests.engine.engines import run_async
+from tests.mcp.in_process_agent import open_agent_session
 from tests.mcp.test_agent_session import Played, play, work_of
-from tests.server.house import WORKER, House
+from tests.server.harness import WORKER, ServerHarness
 
 from handrail.mcp.agent_sessions import AgentSessions, SessionRefusedError
 from handrail.mcp.rendering import PAGE_CHARS
@@ -75,9 +75,9 @@ def test_no_tool_takes_a_name_to_act_under():
 def test_a_long_dispatch_comes_in_pages_and_none_of_it_is_lost(play: Played):
     words = " ".join(f"word{n}" for n in range(12_000))
 
-    async def scene(house: House) -> None:
-        await house.file("plain", description=words)
-        async with sitting(house) as (agent, _):
+    async def scene(harness: ServerHarness) -> None:
+        await harness.file("plain", description=words)
+        async with open_agent_session(harness) as (agent, _):
             await agent.do("register", roles=[WORKER])
             first = await agent.claimed()
             assert "page 1 of" in first
@@ -95,20 +95,20 @@ def test_a_long_dispatch_comes_in_pages_and_none_of_it_is_lost(play: Played):
 
 
 def test_what_goes_wrong_is_told_in_words_and_changes_nothing(play: Played):
-    async def scene(house: House) -> None:
-        await house.file("plain")
-        async with sitting(house) as (agent, _):
+    async def scene(harness: ServerHarness) -> None:
+        await harness.file("plain")
+        async with open_agent_session(harness) as (agent, _):
             await agent.do("register", roles=[WORKER])
             assert "no dispatch in hand" in await agent.refused("answer", outcome="success")
             await agent.claimed()
-            held = await work_of(house)
+            held = await work_of(harness)
             assert "there is no tool 'rm'" in await agent.refused("rm")
             for name in ("../../x", "x.d1", "x" * 200, f"{held[0]}9"):
                 told = await agent.refused("answer", outcome="success", dispatch_id=name)
                 assert len(told) < BEYOND_PAGE
             handed = await agent.refused("answer", outcome="handoff")
             assert "needs `to`" in handed
-            assert await work_of(house) == held
+            assert await work_of(harness) == held
             assert "has no file" in await agent.refused("read_file", name="../../etc/passwd")
             assert "accepted" in await agent.do("answer", outcome="success")
 
@@ -116,9 +116,12 @@ def test_what_goes_wrong_is_told_in_words_and_changes_nothing(play: Played):
 
 
 def test_an_agent_speaks_only_for_itself(play: Played):
-    async def scene(house: House) -> None:
-        await house.file("plain")
-        async with sitting(house) as (agent, seat), sitting(house, "coder-2") as (other, _):
+    async def scene(harness: ServerHarness) -> None:
+        await harness.file("plain")
+        async with (
+            open_agent_session(harness) as (agent, seat),
+            open_agent_session(harness, "coder-2") as (other, _),
+        ):
             await agent.do("register", roles=[WORKER])
             await other.do("register", roles=[WORKER])
             await agent.claimed()
@@ -126,16 +129,19 @@ def test_an_agent_speaks_only_for_itself(play: Played):
             stolen = await other.refused("answer", outcome="success", dispatch_id=name)
             assert "held by 'coder-1'" in stolen
             assert "report only what" in stolen
-            assert await work_of(house) == (name,)
+            assert await work_of(harness) == (name,)
 
     play(scene)
 
 
 def test_an_agent_is_given_only_what_its_token_allows(play: Played):
-    async def scene(house: House) -> None:
-        await house.file("plain")
+    async def scene(harness: ServerHarness) -> None:
+        await harness.file("plain")
         allowed = {"works_as": ("qa-engineer",), "seconds": 3_600}
-        async with sitting(house, **allowed) as (agent, seat), sitting(house, "ada") as (ada, _):
+        async with (
+            open_agent_session(harness, **allowed) as (agent, seat),
+            open_agent_session(harness, "ada") as (ada, _),
+        ):
             for roles in ([WORKER], ["ceo"], ["qa-engineer", WORKER]):
                 assert "roles that your token allows" in await agent.refused(
                     "register", roles=roles
@@ -144,17 +150,17 @@ def test_an_agent_is_given_only_what_its_token_allows(play: Played):
             assert "nothing to do" in await agent.do("claim", wait=0)
             await ada.do("register", roles=[WORKER])
             await ada.claimed()
-            (name,) = await work_of(house, "ada")
+            (name,) = await work_of(harness, "ada")
             assert "held by 'ada'" in await agent.refused("progress", dispatch_id=name)
             assert "held by 'ada'" in await agent.refused("give_back", dispatch_id=name, reason="x")
             for tool in ("context", "read_file"):
                 asked = {"dispatch_id": name, **({"name": "x"} if tool == "read_file" else {})}
                 assert "not in your hands" in await agent.refused(tool, **asked)
             assert "do not have the turn" in await agent.refused("say", text="x", channel="talk")
-            house.clock.advance(seconds=3_601)
+            harness.clock.advance(seconds=3_601)
             assert "expired or revoked: stop" in await agent.refused("claim", wait=0)
             assert seat.is_rejected
-            assert await work_of(house, "ada") == (name,)
+            assert await work_of(harness, "ada") == (name,)
 
     play(scene)
 
@@ -175,4 +181,4 @@ def test_nobody_sits_down_without_the_token_of_an_agent(server: Server):
 
     olga, ada = server.token("operator", "olga"), server.token("agent", "ada")
 
-    go(scene())
+    run_async(scene())

@@ -3,9 +3,9 @@
 import asyncio
 
 import httpx
-from tests.client.doors import listening
-from tests.client.serving import Server
-from tests.mcp.speaking import ROLE, over_http
+from tests.client.live_server import Server
+from tests.client.protocol_servers import start_listener
+from tests.mcp.mcp_clients import ROLE, over_http
 
 from handrail.client.clients import SyncClient
 
@@ -26,10 +26,10 @@ def status(address: str, token: str, content: bytes | None = None) -> int:
         return answer.status_code
 
 
-def test_who_calls_is_who_the_token_of_the_request_says(server: Server, office: SyncClient):
+def test_who_calls_is_who_the_token_of_the_request_says(server: Server, admin_client: SyncClient):
     ada, bob = server.token("agent", "ada"), server.token("agent", "bob")
     person = server.token("operator", "olga")
-    filed = office.beads.create("a bug", workflow_id="one")
+    filed = admin_client.beads.create("a bug", workflow_id="one")
 
     async def play(address: str) -> None:
         async with over_http(address, ada) as first, over_http(address, bob) as second:
@@ -41,7 +41,7 @@ def test_who_calls_is_who_the_token_of_the_request_says(server: Server, office: 
             assert "held by 'ada'" in stolen
             assert "accepted" in await first.do("answer", outcome="success", text="done")
 
-    with listening(server, "mcp", "--http") as address:
+    with start_listener(server, "mcp", "--http") as address:
         assert status(address, "") == 401
         assert status(address, "Basic YTpi") == 401
         assert status(address, "Bearer hr_wrong") == 401
@@ -49,5 +49,5 @@ def test_who_calls_is_who_the_token_of_the_request_says(server: Server, office: 
         assert status(address, f"Bearer {ada}") == 200
         assert status(address, f"Bearer {ada}", b"x" * 2_000_000) == 413
         asyncio.run(play(address))
-    (step,) = office.runs.list_steps(filed.execution_id or "").items
+    (step,) = admin_client.runs.list_steps(filed.execution_id or "").items
     assert step.agent == "ada"

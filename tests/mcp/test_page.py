@@ -5,8 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.client.serving import Server
-from tests.mcp.speaking import PATIENCE, environment
+from tests.client.live_server import Server
+from tests.mcp.mcp_clients import PATIENCE, environment
 
 from handrail.client.clients import SyncClient
 from handrail.mcp.tools import TOOLS
@@ -19,12 +19,12 @@ def test_the_page_names_every_tool():
 
 
 def test_the_program_of_the_page_takes_a_bead_to_its_end(
-    server: Server, office: SyncClient, tmp_path: Path
+    server: Server, admin_client: SyncClient, tmp_path: Path
 ):
     (program,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
     file = tmp_path / "agent.py"
     file.write_text(program)
-    filed = office.beads.create("500 on /invoices", workflow_id="one")
+    filed = admin_client.beads.create("500 on /invoices", workflow_id="one")
     done = subprocess.run(
         [sys.executable, str(file)],
         env=environment(server, server.token("agent", "coder-1")),
@@ -35,4 +35,4 @@ def test_the_program_of_the_page_takes_a_bead_to_its_end(
     )
     assert "500 on /invoices" in done.stdout
     assert "It was accepted. The run has ended: done_success." in done.stdout
-    assert office.beads.get(filed.id).context["severity"] == 1
+    assert admin_client.beads.get(filed.id).context["severity"] == 1

@@ -11,9 +11,9 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from tests.client.doors import environment
-from tests.client.serving import Server
-from tests.mcp.speaking import PATIENCE, ROLE, over_stdio
+from tests.client.live_server import Server
+from tests.client.protocol_servers import environment
+from tests.mcp.mcp_clients import PATIENCE, ROLE, over_stdio
 
 from handrail.client.clients import SyncClient
 
@@ -73,37 +73,37 @@ def piped(server: Server, token: str) -> Iterator[Piped]:
             process.kill()
 
 
-def test_an_agent_that_goes_away_gives_its_work_back(server: Server, office: SyncClient):
-    filed = office.beads.create("a bug", workflow_id="one")
+def test_an_agent_that_goes_away_gives_its_work_back(server: Server, admin_client: SyncClient):
+    filed = admin_client.beads.create("a bug", workflow_id="one")
 
     async def play() -> None:
         async with over_stdio(server, server.token("agent", "ada")) as agent:
             await agent.do("register", roles=[ROLE])
             await agent.claimed()
-            assert len(office.agents.get("ada").current_work) == 1
+            assert len(admin_client.agents.get("ada").current_work) == 1
 
     asyncio.run(play())
     until = time.monotonic() + PATIENCE
-    while office.agents.get("ada").current_work and time.monotonic() < until:
+    while admin_client.agents.get("ada").current_work and time.monotonic() < until:
         time.sleep(0.05)
-    lost = office.runs.list_steps(filed.execution_id or "").items[0]
+    lost = admin_client.runs.list_steps(filed.execution_id or "").items[0]
     assert (lost.agent, lost.outcome) == ("ada", "lost")
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_it_though_its_input_is_open_and_its_work_is_given_back(
-    server: Server, office: SyncClient, number: signal.Signals
+    server: Server, admin_client: SyncClient, number: signal.Signals
 ):
-    filed = office.beads.create("a bug", workflow_id="one")
+    filed = admin_client.beads.create("a bug", workflow_id="one")
     with piped(server, server.token("agent", "ada")) as agent:
         agent.asks("initialize", **HELLO)
         for line in GARBAGE:
             agent.write(line)
         assert "You are 'ada'" in agent.does("register", roles=[ROLE])
         assert "# Dispatch" in agent.does("claim", wait=20)
-        assert office.agents.get("ada").current_work
+        assert admin_client.agents.get("ada").current_work
         agent.process.send_signal(number)
         assert agent.process.wait(PATIENCE) == -number
-        assert office.agents.get("ada").current_work == ()
-    lost = office.runs.list_steps(filed.execution_id or "").items[0]
+        assert admin_client.agents.get("ada").current_work == ()
+    lost = admin_client.runs.list_steps(filed.execution_id or "").items[0]
     assert (lost.agent, lost.outcome) == ("ada", "lost")

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from benchmarks import middleware as bench
-from tests.engine.at_work import go
+from tests.engine.engines import run_async
 
 from handrail.engine import opening
 from handrail.middleware import AsgiMiddleware, Reporter, WsgiMiddleware, to_engine
@@ -94,7 +94,7 @@ def test_a_storm_of_ten_thousand_errors_of_five_signatures_makes_five_beads():
             assert sum(bug.count for bug in bugs) == 10_000
             assert (reporter.dropped, reporter.failed) == (0, 0)
 
-    go(play())
+    run_async(play())
 
 
 @pytest.mark.parametrize("status", [400, 401, 404, 409, 422, 429, 499])
@@ -108,7 +108,7 @@ def test_813_errors_of_the_callers_own_make_no_bead(status: int):
             await asyncio.to_thread(reporter.close, SECONDS)
             assert (await engine.beads.list()).items == ()
 
-    go(play())
+    run_async(play())
 
 
 def test_an_answer_of_500_is_reported_without_an_exception_too():
@@ -127,7 +127,7 @@ def test_an_answer_of_500_is_reported_without_an_exception_too():
             ("", 503, "/status/503/18"),
         }
 
-    go(play())
+    run_async(play())
 
 
 def test_what_is_secret_is_not_sent():
@@ -159,7 +159,7 @@ def test_what_is_secret_is_not_sent():
         assert "RuntimeError" in told
         assert "login of" in report.message
 
-    go(play())
+    run_async(play())
 
 
 def test_a_reporter_that_cannot_send_breaks_and_delays_no_request(
@@ -182,7 +182,7 @@ def test_a_reporter_that_cannot_send_breaks_and_delays_no_request(
         await asyncio.to_thread(reporter.close, SECONDS)
         assert reporter.sent == 0
 
-    go(play())
+    run_async(play())
 
 
 def test_notes_are_bounded_and_what_is_dropped_is_counted(monkeypatch: pytest.MonkeyPatch):
@@ -309,7 +309,7 @@ def test_other_scopes_of_asgi_go_through():
         await asyncio.to_thread(reporter.close, SECONDS)
         assert [one.route for one in post.reports] == ["/ws"]
 
-    go(play())
+    run_async(play())
 
 
 def test_an_error_that_is_answered_and_let_go_on_is_told_once():
@@ -329,7 +329,7 @@ def test_an_error_that_is_answered_and_let_go_on_is_told_once():
             ("ValueError", 500, 1)
         ]
 
-    go(play())
+    run_async(play())
 
 
 def wsgi(environ: dict[str, Any], start_response: Any) -> Any:

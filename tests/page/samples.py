@@ -1,8 +1,8 @@
 """A site with something to see in every view: the samples of the demonstration, some answered, and
 a conversation."""
 
+from tests.page.channel_agents import Talk
 from tests.page.site import Site
-from tests.page.talk import Talk
 
 from handrail.cli.demo_server import SAMPLES
 from handrail.kernel.run.state import Person

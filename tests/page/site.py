@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from playwright.sync_api import Browser, BrowserContext, Page, expect
-from tests.client.serving import Server
+from tests.client.live_server import Server
 from tests.patience import PATIENCE
 
 from handrail.engine.dispatch.dispatch import Dispatch

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 from playwright.sync_api import Locator, Page, expect
+from tests.page.channel_agents import Talk, clear
 from tests.page.site import NARROW, Site
-from tests.page.talk import Talk, clear
 
 WIDTH = """() => Math.max(
   document.scrollingElement.scrollWidth, document.querySelector('main').scrollWidth)"""

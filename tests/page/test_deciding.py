@@ -2,11 +2,11 @@
 
 import pytest
 from playwright.sync_api import Page, expect
-from tests.engine.at_work import chain, node
+from tests.engine.engines import chain, node
 from tests.page.keys import armed
 from tests.page.samples import question
 from tests.page.site import NARROW, WIDE, Site
-from tests.server.house import WORKER
+from tests.server.harness import WORKER
 
 from handrail.kernel.result import Outcome, Result
 

@@ -1,11 +1,11 @@
 """The inbox beside its answers: keys, what is stale, what was typed, and who still has to agree."""
 
 from playwright.sync_api import expect
-from tests.engine.at_work import chain, node
+from tests.engine.engines import chain, node
 from tests.page.keys import decide
 from tests.page.samples import question
 from tests.page.site import Site
-from tests.server.house import DONE, WORKER
+from tests.server.harness import DONE, WORKER
 
 from handrail.kernel.run.state import Person
 

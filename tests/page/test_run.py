@@ -7,10 +7,10 @@ from urllib.parse import urlsplit
 
 import pytest
 from playwright.sync_api import Page, Request, expect
-from tests.engine.at_work import chain, node
+from tests.engine.engines import chain, node
 from tests.page.samples import filled
 from tests.page.site import Site
-from tests.server.house import DONE, WORKER
+from tests.server.harness import DONE, WORKER
 
 from handrail.engine.dispatch.dispatch import Dispatch
 from handrail.kernel.result import Result

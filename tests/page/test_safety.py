@@ -5,11 +5,11 @@ import os
 import httpx
 import pytest
 from playwright.sync_api import Page, expect
-from tests.engine.at_work import chain, node
+from tests.engine.engines import chain, node
+from tests.page.channel_agents import Talk
 from tests.page.samples import ROOM, question
 from tests.page.site import NARROW, WIDE, Site
-from tests.page.talk import Talk
-from tests.server.house import WORKER
+from tests.server.harness import WORKER
 
 from handrail.kernel.result import Check, Evidence, Outcome, Result
 

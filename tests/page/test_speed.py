@@ -6,10 +6,10 @@ import time
 
 import pytest
 from playwright.sync_api import Page, Response, expect
-from tests.engine.at_work import chain, node
+from tests.engine.engines import chain, node
+from tests.page.channel_agents import Talk
 from tests.page.site import Site
-from tests.page.talk import Talk
-from tests.server.house import WORKER
+from tests.server.harness import WORKER
 
 from handrail.kernel.result import Outcome, Result
 from handrail.kernel.run.commands import Pause, Resume

@@ -1,7 +1,7 @@
 """Several tabs of one browser: what one has asked for, the others are told."""
 
 from playwright.sync_api import Page, Route, expect
-from tests.engine.at_work import chain, node
+from tests.engine.engines import chain, node
 from tests.page.site import Site
 
 from handrail.kernel.run.commands import Pause

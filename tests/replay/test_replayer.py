@@ -14,10 +14,10 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 from tests.kernel import histories
-from tests.kernel.driving import (
+from tests.kernel.driven_run import (
     ANA,
     NOON,
-    Driven,
+    DrivenRun,
     Evidence,
     Outcome,
     Usage,
@@ -47,7 +47,7 @@ PAIR = team({"a": ["b"], "b": ["a"]}, terminator="a")
 COMMITTING = chain(node("a"), node("c", kind="commit", role="engineering-manager"))
 
 
-def under(d: Driven, rules: object = None, plan: Plan | None = None) -> ReplayReport:
+def under(d: DrivenRun, rules: object = None, plan: Plan | None = None) -> ReplayReport:
     """The driven run under these rules; without any, under its own."""
     given, problems = (None, []) if rules is None else read_overrides(rules)
     assert not problems, problems
@@ -56,16 +56,16 @@ def under(d: Driven, rules: object = None, plan: Plan | None = None) -> ReplayRe
     )
 
 
-def handing(times: int, document: dict[str, Any] = PAIR, **result: Any) -> Driven:
+def handing(times: int, document: dict[str, Any] = PAIR, **result: Any) -> DrivenRun:
     """Two agents that hand over to each other, a second each."""
-    d = Driven(document, title="back and forth")
+    d = DrivenRun(document, title="back and forth")
     for i in range(times):
         d.now += timedelta(seconds=1)
         d.hand("ba"[i % 2], **result)
     return d
 
 
-def good(times: int = 4, **result: Any) -> Driven:
+def good(times: int = 4, **result: Any) -> DrivenRun:
     d = handing(times, **result)
     d.now += timedelta(seconds=1)
     d.report(outcome=Outcome.TERMINATE, reason="done")
@@ -108,7 +108,7 @@ def test_thousands_of_runs_under_their_own_rules_end_as_they_really_ended(first:
 
 @pytest.mark.requirement("S16")
 @pytest.mark.parametrize("make", histories.DRIVEN, ids=lambda make: make.__name__)
-def test_every_kind_of_history_is_the_same_under_its_own_rules(make: Callable[[], Driven]):
+def test_every_kind_of_history_is_the_same_under_its_own_rules(make: Callable[[], DrivenRun]):
     d = make()
     first = d.plan
     if d.run.version > 1:
@@ -120,7 +120,7 @@ def test_every_kind_of_history_is_the_same_under_its_own_rules(make: Callable[[]
 
 
 def test_a_text_that_wins_over_a_handoff_still_wins():
-    d = Driven(PAIR)
+    d = DrivenRun(PAIR)
     d.hand("b", text="all done\nTERMINATE_WORKFLOW")
     assert d.run.has_ended
     assert under(d).verdict is Verdict.SAME
@@ -172,7 +172,7 @@ def test_a_refused_handoff_that_would_have_been_made_goes_beyond():
 
 
 def test_sooner_is_a_matter_of_steps_where_no_time_passed():
-    d = Driven(PAIR)
+    d = DrivenRun(PAIR)
     for to in "baba":
         d.hand(to)
     d.report(outcome=Outcome.TERMINATE)
@@ -212,7 +212,7 @@ def test_a_run_that_still_goes_is_open_or_stopped():
 
 def test_progress_is_weighed_anew_because_it_depends_on_the_limits():
     """While an error persists, file changes count as progress `same_error_limit` times."""
-    d = Driven(team({"a": ["a"]}, terminator="a", stop_rules={"repeat_limit": None}))
+    d = DrivenRun(team({"a": ["a"]}, terminator="a", stop_rules={"repeat_limit": None}))
     for i in range(4):
         evidence = Evidence(files={"a.py": f"{i}"}, checks=red().checks, measured=True)
         d.hand("a", evidence=evidence)
@@ -233,7 +233,7 @@ def test_a_profile_fills_only_what_the_definition_does_not_set():
 
 
 def test_a_profile_leaves_off_what_is_off_in_a_workflow():
-    d = Driven(chain(node("a")))
+    d = DrivenRun(chain(node("a")))
     d.now += timedelta(hours=20)
     d.succeed("a")
     assert under(d, "yolo").verdict is Verdict.SAME
@@ -243,7 +243,7 @@ def test_a_profile_leaves_off_what_is_off_in_a_workflow():
 
 
 def test_the_running_time_is_up_when_it_is_due_not_when_somebody_next_looked():
-    d = Driven(PAIR)
+    d = DrivenRun(PAIR)
     d.claim()
     d.now += timedelta(seconds=500)
     d.hand("b")
@@ -273,7 +273,7 @@ def test_a_run_that_would_have_had_more_time_goes_beyond():
 def test_the_clock_that_runs_out_first_fires_first():
     """Both have run out when somebody looks: the timeout of the work and the time of the run."""
     rules = {"max_duration": 1900, "protocol_error_limit": 3}
-    d = Driven({**PAIR, "stop_rules": rules})
+    d = DrivenRun({**PAIR, "stop_rules": rules})
     d.claim()
     d.advance(2000)
     assert [type(event).__name__ for event in d.events[-2:]] == ["TimedOut", "Ended"]
@@ -286,7 +286,7 @@ def test_the_clock_that_runs_out_first_fires_first():
 
 def test_the_time_of_a_run_may_be_up_while_a_person_is_asked():
     document = chain(node("a", timeout=50), stop_rules={"max_duration": 60})
-    d = Driven(document)
+    d = DrivenRun(document)
     d.claim("a")
     d.advance(100)
     assert [type(event) for event in d.events[-3:]] == [TimedOut, Asked, Ended]
@@ -311,7 +311,7 @@ def test_a_question_and_the_time_of_the_run_run_out_together():
         ],
         stop_rules={"max_duration": 60},
     )
-    d = Driven(document)
+    d = DrivenRun(document)
     d.advance(100)
     assert d.run.stop is not None
     assert d.run.stop.rule == "human_deadline"
@@ -320,7 +320,7 @@ def test_a_question_and_the_time_of_the_run_run_out_together():
 
 
 def test_settings_of_today_do_not_make_clocks_fire_that_did_not():
-    d = Driven(chain(node("a")))
+    d = DrivenRun(chain(node("a")))
     d.claim("a")
     d.now += timedelta(seconds=1000)
     d.succeed("a")
@@ -330,7 +330,7 @@ def test_settings_of_today_do_not_make_clocks_fire_that_did_not():
 
 
 def test_an_outage_does_not_count_as_running_time():
-    d = Driven(PAIR)
+    d = DrivenRun(PAIR)
     d.now += timedelta(seconds=5000)
     d.do(c.PushClocks(seconds=4990))
     d.hand("b")
@@ -343,7 +343,7 @@ def test_an_outage_does_not_count_as_running_time():
 
 
 def test_a_commit_lock_that_comes_when_no_step_is_left_ends_the_run_there():
-    d = Driven({**COMMITTING, "stop_rules": {"max_steps": 1}})
+    d = DrivenRun({**COMMITTING, "stop_rules": {"max_steps": 1}})
     d.succeed("a")
     d.now += timedelta(seconds=5)
     d.do(c.GrantLock(step_id="c", lock=1))
@@ -354,7 +354,7 @@ def test_a_commit_lock_that_comes_when_no_step_is_left_ends_the_run_there():
 
 
 def test_a_commit_lock_that_does_not_come_is_as_recorded():
-    d = Driven(COMMITTING)
+    d = DrivenRun(COMMITTING)
     d.succeed("a")
     d.advance(90_000)
     assert isinstance(d.events[-1], Asked)
@@ -363,7 +363,7 @@ def test_a_commit_lock_that_does_not_come_is_as_recorded():
 
 def test_a_migrated_run_has_the_other_rules_in_both_versions():
     old = plan_of(PAIR)
-    d = Driven(old)
+    d = DrivenRun(old)
     d.hand("b")
     d.plan = plan_of({**PAIR, "stop_rules": {"max_handoffs": 3}})
     d.do(c.Migrate(by=ANA, definition_id="t", version=2, step_id="a", reason="new"))
@@ -401,7 +401,7 @@ def test_a_recording_with_a_hole_says_where(cut_out: int):
 def test_a_question_out_of_nowhere_does_not_follow():
     d = histories.reviewed()
     asked = next(event for event in d.events if isinstance(event, Asked))
-    claimed = Driven(chain(node("a")))
+    claimed = DrivenRun(chain(node("a")))
     claimed.claim("a")
     stray = replace(asked, approval=replace(asked.approval, step_id="a"))
     events: list[RunEvent] = [*claimed.events, stray]
@@ -410,7 +410,7 @@ def test_a_question_out_of_nowhere_does_not_follow():
 
 @pytest.mark.parametrize("event", ["offered", "moved"])
 def test_a_step_out_of_nowhere_does_not_follow(event: str):
-    d = Driven(chain(node("a"), node("b")))
+    d = DrivenRun(chain(node("a"), node("b")))
     d.succeed("a")
     kinds = {type(one).__name__.lower(): one for one in d.events}
     events = [*d.events, kinds[event]]
@@ -475,7 +475,7 @@ def test_a_typo_is_told_with_what_was_meant():
 
 
 def test_changed_files_are_seen_in_a_replay():
-    d = Driven(team({"a": ["a"]}, terminator="a", stop_rules={"no_change_limit": None}))
+    d = DrivenRun(team({"a": ["a"]}, terminator="a", stop_rules={"no_change_limit": None}))
     for _ in range(2):
         d.hand("a", evidence=files(a_py="1"))
     assert under(d, {"no_change_limit": 1}).verdict is Verdict.SOONER

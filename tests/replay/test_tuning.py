@@ -5,7 +5,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from tests.kernel.driving import Driven, Outcome, Usage, files, plan_of, team
+from tests.kernel.driven_run import DrivenRun, Outcome, Usage, files, plan_of, team
 
 from handrail.kernel.definition.plan import Plan
 from handrail.kernel.run.events import RunEvent
@@ -33,7 +33,7 @@ PLAN = plan()
 
 def good(handoffs: int, of: Plan | None = None, **result: Any) -> Recording:
     """So many handoffs, an even number of them, then the end."""
-    d = Driven(of or PLAN)
+    d = DrivenRun(of or PLAN)
     for i in range(handoffs):
         d.now += timedelta(seconds=2)
         d.hand("ba"[i % 2], **result)
@@ -44,7 +44,7 @@ def good(handoffs: int, of: Plan | None = None, **result: Any) -> Recording:
 
 def stuck(progress: int, idle: int, of: Plan | None = None, **result: Any) -> Recording:
     """Progress in so many steps, none in as many after it, until its limit of steps."""
-    d = Driven(of or plan(max_steps=progress + idle))
+    d = DrivenRun(of or plan(max_steps=progress + idle))
     for i in range(progress + idle):
         d.now += timedelta(seconds=2)
         news = files(a_py=f"{min(i, progress)}")

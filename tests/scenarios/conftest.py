@@ -4,9 +4,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.engine.at_work import go
-from tests.scenarios.at_server import Play
-from tests.server.house import House
+from tests.engine.engines import run_async
+from tests.scenarios.server_scenarios import Play
+from tests.server.harness import ServerHarness
 
 from handrail.testing.clock import ManualClock
 
@@ -17,9 +17,11 @@ def at(tmp_path: Path) -> Callable[[Play], None]:
 
     def play(scenario: Play) -> None:
         async def opened() -> None:
-            async with House(f"sqlite:///{tmp_path / 'work.db'}", ManualClock()).opened() as house:
-                await scenario(house)
+            async with ServerHarness(
+                f"sqlite:///{tmp_path / 'work.db'}", ManualClock()
+            ).opened() as harness:
+                await scenario(harness)
 
-        go(opened())
+        run_async(opened())
 
     return play

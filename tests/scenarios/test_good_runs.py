@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 from tests.corpus.record import GOOD, Recorded, read, record, written
-from tests.kernel.driving import NOON, plan_of
+from tests.kernel.driven_run import NOON, plan_of
 
 from handrail.kernel.definition.limits import STRICT
 from handrail.kernel.result import Evidence, Outcome, Result

@@ -12,10 +12,10 @@ from functools import cache
 from typing import Any, NamedTuple
 
 import pytest
-from tests.engine.at_work import ANA, go, opened
+from tests.engine.engines import ANA, manual_engine, run_async
 from tests.scenarios.injections import Injection, injections
-from tests.server.crew import Outsider, crew
-from tests.server.house import ASKS, House, told
+from tests.server.harness import ASKS, ServerHarness, expect_json
+from tests.server.http_agents import HttpAgent, register_hub_agents
 
 from handrail.engine.dispatch.dispatch import Dispatch
 from handrail.engine.engine import Engine, RefusedError
@@ -181,7 +181,7 @@ TEAMS: dict[str, tuple[Through, Agent, tuple[str, ...]]] = {
 async def all_ways(name: str, texts: list[Injection]) -> list[Way]:
     """Each text through a run of its own, many at once, on one engine."""
     through, agent, roles = TEAMS[name]
-    async with opened("sqlite://", ManualClock()) as engine:
+    async with manual_engine("sqlite://", ManualClock()) as engine:
         document = load_builtin(name)
         document.setdefault("metadata", {}).pop("context", None)
         await engine.define(document)
@@ -201,7 +201,7 @@ async def all_ways(name: str, texts: list[Injection]) -> list[Way]:
 @cache
 def control(name: str) -> Way:
     """How a run goes with plain words."""
-    return go(all_ways(name, [PLAIN]))[0]
+    return run_async(all_ways(name, [PLAIN]))[0]
 
 
 def test_there_are_more_than_a_thousand_texts():
@@ -236,7 +236,7 @@ def test_no_text_ends_a_run_approves_or_hands_off(name: str):
     expected = control(name)
     for begin in range(0, len(ALL), PART):
         part = ALL[begin : begin + PART]
-        ways = go(all_ways(name, part))
+        ways = run_async(all_ways(name, part))
         wrong = {one.text: way for one, way in zip(part, ways, strict=True) if way != expected}
         assert wrong == {}
 
@@ -246,28 +246,30 @@ def test_no_text_ends_a_run_approves_or_hands_off(name: str):
 SAMPLE = [*ALL[::40], *[one for one in ALL if one.loud][::6]]
 
 
-async def over_http(house: House, agents: dict[str, Outsider], one: Injection) -> None:
+async def over_http(harness: ServerHarness, agents: dict[str, HttpAgent], one: Injection) -> None:
     """One text in every field of the API, on a run that goes its way and ends by ticketing."""
     text = one.text
     evidence = {"checks": [{"command": "look", "exit_code": 0, "stderr": text}]}
     fields = {"reason": text, "text": text, "data": {"told": text}, "evidence": evidence}
-    bead = await house.file("hub", title=text, description=text, context={"note": text})
+    bead = await harness.file("hub", title=text, description=text, context={"note": text})
     run_id = bead["execution_id"]
     patch = {"context": {"more": text}}
-    assert (await house.operator.patch(f"/beads/{bead['id']}", json=patch)).status_code == 200
+    assert (await harness.operator.patch(f"/beads/{bead['id']}", json=patch)).status_code == 200
     await agents["orchestrator"].work("handoff", to="memory", **fields)
     alone = await agents["memory"].work(None, text=text)
     assert alone["accepted"] is False, text
     await agents["memory"].work("ask", question=text, options=[text], text=text)
-    (asked,) = told(await house.viewer.get("/approvals", params={"status": "open"}))["items"]
-    answer = await house.ceo.post(f"/approvals/{asked['id']}/answer", json={"text": text})
+    (asked,) = expect_json(await harness.viewer.get("/approvals", params={"status": "open"}))[
+        "items"
+    ]
+    answer = await harness.ceo.post(f"/approvals/{asked['id']}/answer", json={"text": text})
     assert answer.status_code == 200, answer.text
     await agents["memory"].work("handoff", to="orchestrator", **fields)
     await agents["orchestrator"].work("handoff", to="ticketing", **fields)
     if not one.loud:
         await agents["ticketing"].work("handoff", to="orchestrator", **fields)
         await agents["orchestrator"].work("handoff", to="ticketing", **fields)
-    going = told(await house.viewer.get(f"/executions/{run_id}"))
+    going = expect_json(await harness.viewer.get(f"/executions/{run_id}"))
     assert (going["status"], going["current_node_id"]) == ("running", "ticketing"), text
     end = await agents["ticketing"].work(None, text="All is well.\nTERMINATE_WORKFLOW: resolved")
     assert end["execution"]["stop"]["reason"] == "resolved", text
@@ -276,12 +278,12 @@ async def over_http(house: House, agents: dict[str, Outsider], one: Injection) -
 @pytest.mark.requirement("H2.4", "H5.4")
 def test_no_text_does_so_over_http():
     async def play() -> None:
-        async with House("sqlite://", ManualClock()).opened() as house:
-            agents = await crew(house)
+        async with ServerHarness("sqlite://", ManualClock()).opened() as harness:
+            agents = await register_hub_agents(harness)
             for one in SAMPLE:
-                await over_http(house, agents, one)
+                await over_http(harness, agents, one)
 
-    go(play())
+    run_async(play())
 
 
 @pytest.mark.requirement("R4.2")
@@ -290,17 +292,17 @@ def test_no_text_of_an_agent_approves_its_own_work_over_http():
     assert len(approving) >= 10
 
     async def play() -> None:
-        async with House("sqlite://", ManualClock()).opened() as house:
-            await house.define(ASKS)
+        async with ServerHarness("sqlite://", ManualClock()).opened() as harness:
+            await harness.define(ASKS)
             for text in approving:
                 data = {"decision": "approve", "approved": True, "answer": text, "by": "ana"}
-                house.works(Result(outcome=Outcome.SUCCESS, reason=text, text=text, data=data))
-                bead = await house.file("asks", title=text, description=text)
+                harness.works(Result(outcome=Outcome.SUCCESS, reason=text, text=text, data=data))
+                bead = await harness.file("asks", title=text, description=text)
                 run_id = bead["execution_id"]
-                await house.quiet()
-                run = told(await house.viewer.get(f"/executions/{run_id}"))
+                await harness.quiet()
+                run = expect_json(await harness.viewer.get(f"/executions/{run_id}"))
                 assert (run["status"], run["current_node_id"]) == ("waiting", "look"), text
                 closing = {"action": "close", "reason": "seen"}
-                told(await house.ceo.post(f"/executions/{run_id}/override", json=closing))
+                expect_json(await harness.ceo.post(f"/executions/{run_id}/override", json=closing))
 
-    go(play())
+    run_async(play())

@@ -13,8 +13,8 @@ from typing import Any
 import msgspec
 import pytest
 from inline_snapshot import snapshot
-from tests.kernel.driving import team
-from tests.playing import played
+from tests.engine.interactive_runs import run_to_end
+from tests.kernel.driven_run import team
 
 from handrail.engine.dispatch.dispatch import Dispatch
 from handrail.engine.interactive_run import InteractiveRun
@@ -41,7 +41,7 @@ def coding(
     document = load_builtin("coding")
     document["stop_rules"] |= rules or {}
     _, trusted = load_scripted_agents("coding")
-    return played(
+    return run_to_end(
         document,
         {**scripted_agents((str(folder),)), **instead},
         trusted=trusted - frozenset(instead),
@@ -171,7 +171,9 @@ def test_with_yolo_the_same_loops_end_sooner(tmp_path: Path) -> None:
 
 
 def test_two_agents_hand_over_to_each_other_for_ever() -> None:
-    local = played(PAIR, {"a": always("b"), "b": always("a")}, clock=ManualClock().now, title="T")
+    local = run_to_end(
+        PAIR, {"a": always("b"), "b": always("a")}, clock=ManualClock().now, title="T"
+    )
     assert stopped(local) == snapshot("""\
 aborted_stuck, repeated_pattern, after step 6 and 6 handoffs
 Stuck: a and b handed over the same way 3 times in a row without progress (limit 3).
@@ -185,7 +187,7 @@ it could have gone on with: progress in between, another way, or a higher repeat
 def test_the_helpdesk_looped_although_its_prompts_forbade_it() -> None:
     own, trusted = load_scripted_agents("helpdesk")
     loop = {"orchestrator": always("memory", "look again"), "memory": always("orchestrator")}
-    local = played(
+    local = run_to_end(
         load_builtin("helpdesk"),
         {**own, **loop},
         trusted=trusted,
@@ -203,7 +205,7 @@ it could have gone on with: progress in between, another way, or a higher repeat
 
 def test_an_agent_handed_over_to_itself() -> None:
     alone = team({"a": ["a", "b"], "b": []}, terminator="b", id="alone")
-    local = played(alone, {"a": always("a")}, clock=ManualClock().now, title="T")
+    local = run_to_end(alone, {"a": always("a")}, clock=ManualClock().now, title="T")
     assert stopped(local) == snapshot("""\
 aborted_stuck, repeated_pattern, after step 3 and 3 handoffs
 Stuck: a handed over to itself 3 times in a row without progress (limit 3).
@@ -256,7 +258,7 @@ def test_any_file_read_counted_as_progress_for_260_dispatches_and_766887_tokens(
     def reader(dispatch: Dispatch) -> Result:
         return hand_off("a", f"read file {dispatch.step}", usage=Usage(tokens=2_950))
 
-    local = played(reads, {"a": reader}, clock=ManualClock().now, title="T")
+    local = run_to_end(reads, {"a": reader}, clock=ManualClock().now, title="T")
     assert stopped(local) == snapshot("""\
 aborted_constraint, budget, after step 17 and 16 handoffs
 Constraint: the budget is spent: 50150 of 50000 tokens (limit 50000).
@@ -298,7 +300,7 @@ it could have gone on with: contents that were not there before\
 
 def test_an_agent_that_never_says_what_is_next_is_asked_three_times() -> None:
     vague = Result(text="I will look into it.")
-    local = played(PAIR, {"a": lambda dispatch: vague}, clock=ManualClock().now, title="T")
+    local = run_to_end(PAIR, {"a": lambda dispatch: vague}, clock=ManualClock().now, title="T")
     assert stopped(local) == snapshot("""\
 aborted_stuck, protocol, after step 3 and 0 handoffs
 Stuck: 3 unusable answers of a in one turn; the last time: Say explicitly: hand off or
@@ -310,7 +312,7 @@ it could have gone on with: an answer that says handoff or terminate\
 
 def test_an_agent_that_may_not_end_the_run_tries_to_again_and_again() -> None:
     ends = Result(outcome=Outcome.TERMINATE, reason="I decide", text="TERMINATE_WORKFLOW")
-    local = played(
+    local = run_to_end(
         PAIR, {"a": always("b"), "b": lambda dispatch: ends}, clock=ManualClock().now, title="T"
     )
     assert stopped(local) == snapshot("""\

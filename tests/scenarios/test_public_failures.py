@@ -5,7 +5,7 @@ from itertools import count
 
 import msgspec
 import pytest
-from tests.kernel.driving import ANA, NOON, OLA, Driven, chain, files, node, red, team, used
+from tests.kernel.driven_run import ANA, NOON, OLA, DrivenRun, chain, files, node, red, team, used
 
 from handrail import Guard, StopRules
 from handrail.kernel.channel import events as ev
@@ -42,7 +42,7 @@ def test_agents_hand_over_to_each_other_for_ever(period: int) -> None:
 
 
 def test_rules_that_were_only_prompt_text_are_enforced_whatever_the_agent_says() -> None:
-    run = Driven(HUB)
+    run = DrivenRun(HUB)
     run.report(outcome=Outcome.TERMINATE, text="TERMINATE_WORKFLOW", reason="I decide")
     run.report(outcome=Outcome.HANDOFF, to="network")
     assert not run.run.has_ended
@@ -59,7 +59,7 @@ def test_a_handoff_limit_that_equals_the_happy_path_is_warned_about() -> None:
 
 
 def test_the_handoff_log_keeps_every_repeat() -> None:
-    run = Driven(team({"a": ["a", "b"], "b": ["a"]}, terminator="a"))
+    run = DrivenRun(team({"a": ["a", "b"], "b": ["a"]}, terminator="a"))
     run.hand("a", reason="one")
     run.hand("a", reason="two")
     run.hand("b", reason="three")
@@ -68,7 +68,7 @@ def test_the_handoff_log_keeps_every_repeat() -> None:
 
 
 def test_the_cause_of_a_stop_is_typed_and_never_guessed_from_a_text() -> None:
-    run = Driven(team({"a": ["a"]}, terminator="a"))
+    run = DrivenRun(team({"a": ["a"]}, terminator="a"))
     run.report(outcome=Outcome.TERMINATE, text="loop detected, timeout", reason="endless loop")
     assert run.run.stop is not None
     assert run.run.stop.rule is StopRule.TERMINATED
@@ -76,7 +76,7 @@ def test_the_cause_of_a_stop_is_typed_and_never_guessed_from_a_text() -> None:
 
 
 def test_a_counter_of_repeats_inside_the_failure_does_not_hide_that_it_is_the_same() -> None:
-    run = Driven(team({"v": ["v"]}, terminator="v", stop_rules={"repeat_limit": None}))
+    run = DrivenRun(team({"v": ["v"]}, terminator="v", stop_rules={"repeat_limit": None}))
     for i in range(3):
         run.hand("v", evidence=red("npm test", f"attempt {i + 1}\nAssertionError: total is wrong"))
     assert run.run.stop is not None
@@ -85,7 +85,7 @@ def test_a_counter_of_repeats_inside_the_failure_does_not_hide_that_it_is_the_sa
 
 @pytest.mark.requirement("S9")
 def test_a_time_or_an_address_in_an_error_does_not_make_it_new() -> None:
-    run = Driven(team({"v": ["v"]}, terminator="v", stop_rules={"repeat_limit": None}))
+    run = DrivenRun(team({"v": ["v"]}, terminator="v", stop_rules={"repeat_limit": None}))
     for i in range(3):
         stderr = (
             f"2026-02-04T21:00:0{i}Z ValueError: <obj at 0x7f00{i}a> took 0.{i}3s /tmp/x{i}/a.py"
@@ -97,7 +97,7 @@ def test_a_time_or_an_address_in_an_error_does_not_make_it_new() -> None:
 
 @pytest.mark.requirement("S6")
 def test_a_new_scratch_file_every_turn_is_not_progress() -> None:
-    run = Driven(team({"p": ["c"], "c": ["p"]}, terminator="p"), paths=("app.py",))
+    run = DrivenRun(team({"p": ["c"], "c": ["p"]}, terminator="p"), paths=("app.py",))
     for i in range(30):
         if run.run.has_ended:
             break
@@ -109,7 +109,7 @@ def test_a_new_scratch_file_every_turn_is_not_progress() -> None:
 
 
 def test_a_pending_approval_survives_a_restart_and_can_still_be_answered() -> None:
-    run = Driven(chain(node("a"), node("ok", "approval")))
+    run = DrivenRun(chain(node("a"), node("ok", "approval")))
     run.succeed("a")
     stored = [msgspec.json.encode(event) for event in run.events]
     again = replay(msgspec.json.decode(raw, type=RunEvent) for raw in stored)
@@ -120,7 +120,7 @@ def test_a_pending_approval_survives_a_restart_and_can_still_be_answered() -> No
 
 
 def test_an_old_answer_does_not_approve_the_newest_result() -> None:
-    run = Driven(chain(node("a"), node("ok", "approval", revise_to="a")))
+    run = DrivenRun(chain(node("a"), node("ok", "approval", revise_to="a")))
     run.succeed("a", text="first")
     old = run.question().id
     run.answer("not like that, sort it")
@@ -144,7 +144,7 @@ def test_a_malformed_answer_became_an_approval(text: str) -> None:
 @pytest.mark.requirement("R2.2", "R2.4")
 def test_history_was_cut_to_a_hundred_characters_a_step() -> None:
     long = "line of the result, " * 500
-    run = Driven(team({"p": ["i"], "i": []}, review={"after": ["i"], "back_to": "p"}))
+    run = DrivenRun(team({"p": ["i"], "i": []}, review={"after": ["i"], "back_to": "p"}))
     run.hand("i")
     run.hand("review", text=long)
     run.answer("shorter, please", by=OLA)
@@ -154,7 +154,7 @@ def test_history_was_cut_to_a_hundred_characters_a_step() -> None:
 
 
 def test_a_node_that_succeeded_on_its_last_attempt_was_escalated() -> None:
-    run = Driven(chain(node("a", max_attempts=3), node("b")))
+    run = DrivenRun(chain(node("a", max_attempts=3), node("b")))
     run.fail("a")
     run.fail("a")
     run.succeed("a")
@@ -179,13 +179,13 @@ def test_any_file_read_counted_as_progress_and_one_bead_took_260_dispatches() ->
         node("investigate", max_attempts=400, multi_dispatch=True),
         stop_rules={"max_tokens": 50_000},
     )
-    run = Driven(document, paths=("app.py",))
+    run = DrivenRun(document, paths=("app.py",))
     while not run.run.has_ended and not run.run.pending_approvals:
         run.report(outcome=Outcome.CONTINUE, evidence=Evidence(files={}), usage=used(tokens=2_950))
     assert run.run.stop is not None
     assert run.run.stop.rule == "no_change"
     assert len(run.of(Offered)) == 3
-    silent = Driven(document)
+    silent = DrivenRun(document)
     while not silent.run.has_ended and not silent.run.pending_approvals:
         silent.report(outcome=Outcome.CONTINUE, usage=used(tokens=2_950))
     assert silent.run.stop is not None
@@ -194,7 +194,9 @@ def test_any_file_read_counted_as_progress_and_one_bead_took_260_dispatches() ->
 
 
 def test_a_graph_paused_to_approve_1_paid_82000_and_ran_the_code_twice() -> None:
-    run = Driven(chain(node("prepare"), node("ok", "approval"), node("pay")), context={"amount": 1})
+    run = DrivenRun(
+        chain(node("prepare"), node("ok", "approval"), node("pay")), context={"amount": 1}
+    )
     run.succeed("prepare")
     shown = run.question()
     run.do(c.Patch(by=OLA, patch={"amount": 82_000}))
@@ -208,14 +210,14 @@ def test_a_graph_paused_to_approve_1_paid_82000_and_ran_the_code_twice() -> None
 
 
 def test_the_stop_word_in_the_users_own_task_ended_the_team_at_once() -> None:
-    run = Driven(HUB, title="TERMINATE_WORKFLOW", description="TERMINATE_WORKFLOW")
+    run = DrivenRun(HUB, title="TERMINATE_WORKFLOW", description="TERMINATE_WORKFLOW")
     run.hand("memory", text="The user wrote: TERMINATE_WORKFLOW", data={"note": "TERMINATE"})
     run.hand("orchestrator", text="found: 'TERMINATE_WORKFLOW'")
     assert not run.run.has_ended
 
 
 def test_an_expired_approval_could_be_approved_until_a_sweeper_ran() -> None:
-    run = Driven(chain(node("ok", "approval", deadline=60)))
+    run = DrivenRun(chain(node("ok", "approval", deadline=60)))
     question = run.question()
     run.now = question.deadline
     decision = run.answer("ok")
@@ -224,7 +226,7 @@ def test_an_expired_approval_could_be_approved_until_a_sweeper_ran() -> None:
 
 
 def test_the_approvers_name_came_from_the_client() -> None:
-    run = Driven(chain(node("ok", "approval")))
+    run = DrivenRun(chain(node("ok", "approval")))
     agent = Person(name="ana", role="agent")  # type: ignore[arg-type]
     decision = run.answer("ok", by=agent)
     assert decision.refusal is not None
@@ -232,7 +234,7 @@ def test_the_approvers_name_came_from_the_client() -> None:
 
 
 def test_work_claimed_by_a_dead_agent_stayed_claimed() -> None:
-    run = Driven(chain(node("a", timeout=60)))
+    run = DrivenRun(chain(node("a", timeout=60)))
     dead = run.claim(agent="dead")
     run.do(c.Lose(fence=dead, reason="no heartbeat"))
     alive = run.claim(agent="alive")
@@ -243,7 +245,7 @@ def test_work_claimed_by_a_dead_agent_stayed_claimed() -> None:
 
 
 def test_live_work_was_taken_away_while_its_agent_was_heartbeating() -> None:
-    run = Driven(chain(node("a")))
+    run = DrivenRun(chain(node("a")))
     fence = run.claim(agent="busy")
     taken = run.do(c.Claim(fence=fence, agent="thief", roles=("backend-engineer",)))
     assert taken.refusal is not None
@@ -251,7 +253,9 @@ def test_live_work_was_taken_away_while_its_agent_was_heartbeating() -> None:
 
 
 def test_going_back_to_an_earlier_state_is_oscillation() -> None:
-    run = Driven(team({"p": ["c"], "c": ["p"]}, terminator="p", stop_rules={"repeat_limit": None}))
+    run = DrivenRun(
+        team({"p": ["c"], "c": ["p"]}, terminator="p", stop_rules={"repeat_limit": None})
+    )
     for digest in ("1", "2", "1", "2", "1", "2"):
         if not run.run.has_ended:
             run.hand("c")
@@ -261,7 +265,7 @@ def test_going_back_to_an_earlier_state_is_oscillation() -> None:
 
 
 def test_a_check_that_flaps_is_no_progress() -> None:
-    run = Driven(team({"v": ["v"]}, terminator="v", stop_rules={"max_handoffs": 100}))
+    run = DrivenRun(team({"v": ["v"]}, terminator="v", stop_rules={"max_handoffs": 100}))
     flips = 0
     while not run.run.has_ended:
         flips += 1

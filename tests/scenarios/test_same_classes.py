@@ -5,10 +5,10 @@ from itertools import count
 from typing import Any
 
 import pytest
-from tests.engine.at_work import chain, node
-from tests.scenarios.at_server import PAYS, Play, question
-from tests.server.crew import crew, outsider, seq_of
-from tests.server.house import ASKS, PLAIN, WORKER, House, problem, told
+from tests.engine.engines import chain, node
+from tests.scenarios.server_scenarios import PAYS, Play, question
+from tests.server.harness import ASKS, PLAIN, WORKER, ServerHarness, expect_json, expect_problem
+from tests.server.http_agents import last_seq, register_agent, register_hub_agents
 
 from handrail import Guard, StopRules
 from handrail.teams import BUILTIN_IDS, define_builtins, load_builtin
@@ -135,39 +135,41 @@ def test_what_tells_failures_apart_is_not_taken_for_noise(stderr: str) -> None:
 
 
 def test_whatever_is_no_answer_leaves_the_question_open(at: Callable[[Play], None]) -> None:
-    async def scenario(house: House) -> None:
-        await house.define(ASKS)
-        asked = await house.asked()
+    async def scenario(harness: ServerHarness) -> None:
+        await harness.define(ASKS)
+        asked = await harness.asked()
         run = asked["execution_id"]
-        before, path = await seq_of(house, run), f"/approvals/{asked['id']}/answer"
+        before, path = await last_seq(harness, run), f"/approvals/{asked['id']}/answer"
         unclear = (
             *("not ok", "yes but", "NO.", "ok?", "   ", "\n", "...", "👎", "{}", "cannot approve"),
             *("fine by me", "ok, merci", "OK from my side", "nay", "wouldn't approve", "ok, no"),
         )
         for text in unclear:
-            problem(await house.ceo.post(path, json={"text": text}), 422, "ambiguous_answer")
+            expect_problem(
+                await harness.ceo.post(path, json={"text": text}), 422, "ambiguous_answer"
+            )
         for body in (
             *({"decision": "maybe"}, {"decision": True}, {"decision": ["approve"]}, {"text": 1}),
             *([], "ok", None, {"decision": "approve", "text": 5}),
         ):
-            refused = await house.ceo.post(path, json=body)
+            refused = await harness.ceo.post(path, json=body)
             assert 400 <= refused.status_code < 500, refused.text
         for raw in (b"ok", b"{", b'{"text":"ok"', b"\xff\xfe", b"text=ok"):
-            refused = await house.ceo.post(path, content=raw)
+            refused = await harness.ceo.post(path, content=raw)
             assert 400 <= refused.status_code < 500, refused.text
-        assert await seq_of(house, run) == before
-        assert (await question(house))["id"] == asked["id"]
+        assert await last_seq(harness, run) == before
+        assert (await question(harness))["id"] == asked["id"]
 
     at(scenario)
 
 
 @pytest.mark.requirement("R4.2")
 def test_an_approval_is_one_however_it_is_typed(at: Callable[[Play], None]) -> None:
-    async def scenario(house: House) -> None:
+    async def scenario(harness: ServerHarness) -> None:
         for text in ("Okay!", "LGTM :+1:", ":thumbsup:", "yes please.", "ok\r\n", "👍🏿 thanks"):
-            asked = await house.asked()
-            sent = await house.ceo.post(f"/approvals/{asked['id']}/answer", json={"text": text})
-            assert told(sent)["approval"]["decision"] == "approve", text
+            asked = await harness.asked()
+            sent = await harness.ceo.post(f"/approvals/{asked['id']}/answer", json={"text": text})
+            assert expect_json(sent)["approval"]["decision"] == "approve", text
 
     at(scenario)
 
@@ -175,42 +177,44 @@ def test_an_approval_is_one_however_it_is_typed(at: Callable[[Play], None]) -> N
 # What was approved has changed since
 
 
-async def _context(house: House, bead: str) -> None:
+async def _context(harness: ServerHarness, bead: str) -> None:
     body = {"context": {"amount": 82_000}}
-    told(await house.operator.patch(f"/beads/{bead}", json=body))
+    expect_json(await harness.operator.patch(f"/beads/{bead}", json=body))
 
 
-async def _context_deeper(house: House, bead: str) -> None:
+async def _context_deeper(harness: ServerHarness, bead: str) -> None:
     body = {"context": {"invoice": {"lines": [{"amount": 82_000}]}}}
-    told(await house.operator.patch(f"/beads/{bead}", json=body))
+    expect_json(await harness.operator.patch(f"/beads/{bead}", json=body))
 
 
-async def _context_removed(house: House, bead: str) -> None:
-    told(await house.operator.patch(f"/beads/{bead}", json={"context": {"amount": None}}))
+async def _context_removed(harness: ServerHarness, bead: str) -> None:
+    expect_json(await harness.operator.patch(f"/beads/{bead}", json={"context": {"amount": None}}))
 
 
-async def _file(house: House, bead: str) -> None:
+async def _file(harness: ServerHarness, bead: str) -> None:
     sent = {"file": ("invoice.txt", b"82000")}
-    told(await house.operator.post(f"/beads/{bead}/files", files=sent), 201)
+    expect_json(await harness.operator.post(f"/beads/{bead}/files", files=sent), 201)
 
 
 @pytest.mark.parametrize("change", [_context, _context_deeper, _context_removed])
 def test_an_approval_is_void_by_whichever_way_the_bead_was_changed(
-    at: Callable[[Play], None], change: Callable[[House, str], Awaitable[None]]
+    at: Callable[[Play], None], change: Callable[[ServerHarness, str], Awaitable[None]]
 ) -> None:
-    async def scenario(house: House) -> None:
-        await house.define(PAYS)
-        agent = await outsider(house, "coder-7", WORKER)
-        bead = await house.file("pays", context={"amount": 1})
+    async def scenario(harness: ServerHarness) -> None:
+        await harness.define(PAYS)
+        agent = await register_agent(harness, "coder-7", WORKER)
+        bead = await harness.file("pays", context={"amount": 1})
         await agent.work()
-        shown = await question(house)
-        await change(house, bead["id"])
-        late = await house.ceo.post(f"/approvals/{shown['id']}/answer", json={"text": "OK"})
+        shown = await question(harness)
+        await change(harness, bead["id"])
+        late = await harness.ceo.post(f"/approvals/{shown['id']}/answer", json={"text": "OK"})
         assert late.status_code == 409, late.text
-        assert told(await house.viewer.get(f"/approvals/{shown['id']}"))["status"] == "void"
+        assert (
+            expect_json(await harness.viewer.get(f"/approvals/{shown['id']}"))["status"] == "void"
+        )
         assert (await agent.claims()).status_code == 204
-        again = await question(house)
-        told(await house.ceo.post(f"/approvals/{again['id']}/answer", json={"text": "OK"}))
+        again = await question(harness)
+        expect_json(await harness.ceo.post(f"/approvals/{again['id']}/answer", json={"text": "OK"}))
         assert (await agent.claim())["node"] == "pay"
 
     at(scenario)
@@ -220,16 +224,16 @@ def test_an_approval_is_void_by_whichever_way_the_bead_was_changed(
 def test_an_approval_is_void_when_the_branch_beside_it_changes_the_bead(
     at: Callable[[Play], None],
 ) -> None:
-    async def scenario(house: House) -> None:
-        await house.define(SIDE_BY_SIDE)
-        agent = await outsider(house, "coder-7", WORKER)
-        await house.file("side-by-side", context={"amount": 1})
-        shown = await question(house)
+    async def scenario(harness: ServerHarness) -> None:
+        await harness.define(SIDE_BY_SIDE)
+        agent = await register_agent(harness, "coder-7", WORKER)
+        await harness.file("side-by-side", context={"amount": 1})
+        shown = await question(harness)
         await agent.work(data={"amount": 82_000})
-        late = await house.ceo.post(f"/approvals/{shown['id']}/answer", json={"text": "OK"})
+        late = await harness.ceo.post(f"/approvals/{shown['id']}/answer", json={"text": "OK"})
         assert late.status_code == 409, late.text
-        again = await question(house)
-        told(await house.ceo.post(f"/approvals/{again['id']}/answer", json={"text": "OK"}))
+        again = await question(harness)
+        expect_json(await harness.ceo.post(f"/approvals/{again['id']}/answer", json={"text": "OK"}))
         paying = await agent.claim()
         assert (paying["node"], paying["bead"]["context"]["amount"]) == ("pay", 82_000)
 
@@ -238,18 +242,18 @@ def test_an_approval_is_void_when_the_branch_beside_it_changes_the_bead(
 
 @pytest.mark.requirement("L6.4")
 def test_the_inbox_itself_shows_how_it_came_to_an_escalation(at: Callable[[Play], None]) -> None:
-    async def scenario(house: House) -> None:
-        await house.define(chain(node("fix", max_attempts=2), id="twice"))
-        agent = await outsider(house, "coder-7", WORKER)
-        bead = await house.file("twice")
+    async def scenario(harness: ServerHarness) -> None:
+        await harness.define(chain(node("fix", max_attempts=2), id="twice"))
+        agent = await register_agent(harness, "coder-7", WORKER)
+        bead = await harness.file("twice")
         for text in ("no disk", "no luck"):
             await agent.work("failure", text=text)
-        asked = await question(house)
+        asked = await question(harness)
         assert (asked["type"], asked["original_bead_id"]) == ("escalation", bead["id"])
         assert [one["text"] for one in asked["attempt_history"]] == ["no disk", "no luck"]
         assert asked["failure_reason"]
         assert asked["proposed_next_steps"]
-        assert asked == told(await house.viewer.get(f"/approvals/{asked['id']}"))
+        assert asked == expect_json(await harness.viewer.get(f"/approvals/{asked['id']}"))
 
     at(scenario)
 
@@ -257,17 +261,19 @@ def test_the_inbox_itself_shows_how_it_came_to_an_escalation(at: Callable[[Play]
 def test_half_of_two_approvals_does_not_count_for_what_came_after_it(
     at: Callable[[Play], None],
 ) -> None:
-    async def scenario(house: House) -> None:
-        await house.define(QUORUM)
-        bead = await house.file("quorum", context={"amount": 1})
-        other = await house.client("cleo", "ceo")
-        shown = await question(house)
-        told(await house.ceo.post(f"/approvals/{shown['id']}/answer", json={"text": "OK"}))
-        await _context(house, bead["id"])
+    async def scenario(harness: ServerHarness) -> None:
+        await harness.define(QUORUM)
+        bead = await harness.file("quorum", context={"amount": 1})
+        other = await harness.client("cleo", "ceo")
+        shown = await question(harness)
+        expect_json(await harness.ceo.post(f"/approvals/{shown['id']}/answer", json={"text": "OK"}))
+        await _context(harness, bead["id"])
         late = await other.post(f"/approvals/{shown['id']}/answer", json={"text": "OK"})
         assert late.status_code == 409, late.text
-        again = await question(house)
-        half = told(await other.post(f"/approvals/{again['id']}/answer", json={"text": "OK"}))
+        again = await question(harness)
+        half = expect_json(
+            await other.post(f"/approvals/{again['id']}/answer", json={"text": "OK"})
+        )
         assert (half["approval"]["status"], half["execution"]["status"]) == ("open", "waiting")
 
     at(scenario)
@@ -276,16 +282,16 @@ def test_half_of_two_approvals_does_not_count_for_what_came_after_it(
 def test_files_that_are_hung_on_or_refused_leave_an_approval_as_it_is(
     at: Callable[[Play], None],
 ) -> None:
-    async def scenario(house: House) -> None:
-        await house.define(QUORUM)
-        bead = await house.file("quorum")
-        shown = await question(house)
+    async def scenario(harness: ServerHarness) -> None:
+        await harness.define(QUORUM)
+        bead = await harness.file("quorum")
+        shown = await question(harness)
         for _ in range(2):
-            await _file(house, bead["id"])
+            await _file(harness, bead["id"])
         other = {"file": ("invoice.txt", b"1")}
-        refused = await house.operator.post(f"/beads/{bead['id']}/files", files=other)
-        problem(refused, 409, "file_exists")
-        assert (await question(house))["id"] == shown["id"]
+        refused = await harness.operator.post(f"/beads/{bead['id']}/files", files=other)
+        expect_problem(refused, 409, "file_exists")
+        assert (await question(harness))["id"] == shown["id"]
 
     at(scenario)
 
@@ -297,32 +303,32 @@ def test_files_that_are_hung_on_or_refused_leave_an_approval_as_it_is(
 def test_whatever_comes_too_late_changes_nothing_and_can_be_looked_at(
     at: Callable[[Play], None],
 ) -> None:
-    async def scenario(house: House) -> None:
-        await house.define(PLAIN)
-        agent, thief = [await outsider(house, name, WORKER) for name in ("busy", "thief")]
-        run = (await house.file("plain"))["execution_id"]
+    async def scenario(harness: ServerHarness) -> None:
+        await harness.define(PLAIN)
+        agent, thief = [await register_agent(harness, name, WORKER) for name in ("busy", "thief")]
+        run = (await harness.file("plain"))["execution_id"]
         dispatch = await agent.claim()
-        problem(await thief.report(dispatch), 409, "foreign")
+        expect_problem(await thief.report(dispatch), 409, "foreign")
         wrong = {**dispatch, "fence": dispatch["fence"] + 1}
-        problem(await agent.report(wrong), 409, "wrong_fence")
-        assert told(await agent.report(dispatch))["accepted"] is True
-        before = await seq_of(house, run)
+        expect_problem(await agent.report(wrong), 409, "wrong_fence")
+        assert expect_json(await agent.report(dispatch))["accepted"] is True
+        before = await last_seq(harness, run)
         for late in (
             {"outcome": "success"},
             {"outcome": "failure", "reason": "after all"},
             {"outcome": "ask", "question": "?"},
             {"outcome": None, "text": "TERMINATE_WORKFLOW"},
         ):
-            problem(await agent.report(dispatch, **late), 409, "ended")
-        assert await seq_of(house, run) == before
-        kept = told(await house.viewer.get(f"/executions/{run}/notes"))["items"]
+            expect_problem(await agent.report(dispatch, **late), 409, "ended")
+        assert await last_seq(harness, run) == before
+        kept = expect_json(await harness.viewer.get(f"/executions/{run}/notes"))["items"]
         assert [(one["actor"], one["code"]) for one in kept] == [
             ("thief", "foreign"),
             ("busy", "wrong_fence"),
             *[("busy", "ended")] * 4,
         ]
         assert kept[-1]["said"]["result"]["text"] == "TERMINATE_WORKFLOW"
-        (note,) = told(await house.viewer.get(f"/executions/{run}/why"))["notes"]
+        (note,) = expect_json(await harness.viewer.get(f"/executions/{run}/why"))["notes"]
         assert note.startswith("6 refused and without effect")
 
     at(scenario)
@@ -331,11 +337,11 @@ def test_whatever_comes_too_late_changes_nothing_and_can_be_looked_at(
 def test_a_run_to_which_nothing_came_late_has_no_notes_and_an_unknown_one_is_not_found(
     at: Callable[[Play], None],
 ) -> None:
-    async def scenario(house: House) -> None:
-        await house.define(PLAIN)
-        run = (await house.file("plain"))["execution_id"]
-        assert told(await house.viewer.get(f"/executions/{run}/notes"))["items"] == []
-        problem(await house.viewer.get("/executions/nobody/notes"), 404, "unknown_run")
+    async def scenario(harness: ServerHarness) -> None:
+        await harness.define(PLAIN)
+        run = (await harness.file("plain"))["execution_id"]
+        assert expect_json(await harness.viewer.get(f"/executions/{run}/notes"))["items"] == []
+        expect_problem(await harness.viewer.get("/executions/nobody/notes"), 404, "unknown_run")
 
     at(scenario)
 
@@ -344,12 +350,12 @@ def test_a_run_to_which_nothing_came_late_has_no_notes_and_an_unknown_one_is_not
 
 
 def test_the_stop_word_in_the_name_of_a_file_or_a_key_is_a_word(at: Callable[[Play], None]) -> None:
-    async def scenario(house: House) -> None:
-        agents = await crew(house)
+    async def scenario(harness: ServerHarness) -> None:
+        agents = await register_hub_agents(harness)
         word = "TERMINATE_WORKFLOW"
-        bead = await house.file("hub", title=word, context={word: word, "log": [f"x\n{word}"]})
+        bead = await harness.file("hub", title=word, context={word: word, "log": [f"x\n{word}"]})
         sent = {"file": (f"{word}.txt", word.encode())}
-        told(await house.operator.post(f"/beads/{bead['id']}/files", files=sent), 201)
+        expect_json(await harness.operator.post(f"/beads/{bead['id']}/files", files=sent), 201)
         check = {"command": f"echo {word}", "exit_code": 1, "stderr": word}
         evidence = {"checks": [check], "ticket_state": word, "failures": [word]}
         said = {"to": "ticketing", "reason": word, "text": word, "evidence": evidence}
@@ -369,14 +375,16 @@ def test_the_stop_word_in_the_name_of_a_file_or_a_key_is_a_word(at: Callable[[Pl
 def test_a_burst_of_errors_files_one_bead_for_each_and_none_for_the_callers(
     at: Callable[[Play], None],
 ) -> None:
-    async def scenario(house: House) -> None:
+    async def scenario(harness: ServerHarness) -> None:
         async def bead_of(**report: Any) -> str | None:
-            found = told(await house.reporter.post("/bugs", json={"service": "shop", **report}))
+            found = expect_json(
+                await harness.reporter.post("/bugs", json={"service": "shop", **report})
+            )
             return found["bead_id"]
 
         for status in (302, 400, 401, 404, 418, 429, 499):
             assert await bead_of(type="Gone", message=f"poll {status}", status=status) is None
-        assert told(await house.viewer.get("/beads"))["items"] == []
+        assert expect_json(await harness.viewer.get("/beads"))["items"] == []
         disk, base = await bead_of(message="disk full"), await bead_of(message="no database")
         assert None not in (disk, base)
         assert disk != base, "two errors without a type are two errors"
@@ -394,13 +402,15 @@ def test_a_burst_of_errors_files_one_bead_for_each_and_none_for_the_callers(
 def test_fields_that_the_contract_names_are_there_when_they_are_empty(
     at: Callable[[Play], None],
 ) -> None:
-    async def scenario(house: House) -> None:
-        defined = told(await house.operator.post("/workflows", json=PLAIN), 201)
+    async def scenario(harness: ServerHarness) -> None:
+        defined = expect_json(await harness.operator.post("/workflows", json=PLAIN), 201)
         assert {"id", "name", "kind", "version", "bound", "warnings"} <= set(defined)
         changed = {**PLAIN, "metadata": {"note": "another"}}
-        assert "warnings" in told(await house.operator.put("/workflows/plain", json=changed))
-        agent = await outsider(house, "coder-7", WORKER)
-        await house.file("plain")
+        assert "warnings" in expect_json(
+            await harness.operator.put("/workflows/plain", json=changed)
+        )
+        agent = await register_agent(harness, "coder-7", WORKER)
+        await harness.file("plain")
         assert {"outcomes", "to"} == set((await agent.claim())["allowed"])
 
     at(scenario)
@@ -410,12 +420,14 @@ def test_fields_that_the_contract_names_are_there_when_they_are_empty(
 def test_a_built_in_definition_that_a_person_has_changed_stays_so(
     at: Callable[[Play], None],
 ) -> None:
-    async def scenario(house: House) -> None:
-        await define_builtins(house.engine)
+    async def scenario(harness: ServerHarness) -> None:
+        await define_builtins(harness.engine)
         ours = {**load_builtin("finance"), "description": "as we do it here"}
-        told(await house.ceo.put("/workflows/finance", json=ours))
-        await define_builtins(house.engine)
-        kept = {one["id"]: one for one in told(await house.viewer.get("/workflows"))["items"]}
+        expect_json(await harness.ceo.put("/workflows/finance", json=ours))
+        await define_builtins(harness.engine)
+        kept = {
+            one["id"]: one for one in expect_json(await harness.viewer.get("/workflows"))["items"]
+        }
         assert {name: kept[name]["version"] for name in BUILTIN_IDS} == dict.fromkeys(
             BUILTIN_IDS, 1
         ) | {"finance": 2}

@@ -1,13 +1,13 @@
 """Servers under test. A test of this folder may be `async`: it runs in a loop of its own, and the
-houses that it is given are open while it does."""
+harnesses that it is given are open while it does."""
 
 import inspect
 from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
-from tests.engine.at_work import go
-from tests.server.house import House
+from tests.engine.engines import run_async
+from tests.server.harness import ServerHarness
 
 from handrail.testing.clock import ManualClock
 
@@ -18,9 +18,9 @@ def clock() -> ManualClock:
 
 
 @pytest.fixture
-def house(tmp_path: Path, clock: ManualClock) -> House:
+def harness(tmp_path: Path, clock: ManualClock) -> ServerHarness:
     """A server on SQLite, and everybody with a token."""
-    return House(f"sqlite:///{tmp_path / 'work.db'}", clock)
+    return ServerHarness(f"sqlite:///{tmp_path / 'work.db'}", clock)
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -32,10 +32,10 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
 
     async def play() -> None:
         async with AsyncExitStack() as stack:
-            for house in given.values():
-                if isinstance(house, House):
-                    await stack.enter_async_context(house.opened())
+            for harness in given.values():
+                if isinstance(harness, ServerHarness):
+                    await stack.enter_async_context(harness.opened())
             await pyfuncitem.obj(**given)
 
-    go(play())
+    run_async(play())
     return True

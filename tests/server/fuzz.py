@@ -30,8 +30,8 @@ from schemathesis.specs.openapi.checks import (
     response_schema_conformance,
     status_code_conformance,
 )
-from tests.client.serving import Server
-from tests.engine.at_work import chain, node
+from tests.client.live_server import Server
+from tests.engine.engines import chain, node
 from tests.health_checks import EVERY_HEALTH_CHECK
 from tests.server.calls import ACCESS_TABLE
 

@@ -5,7 +5,7 @@ from typing import Any
 import httpx
 import pytest
 from tests.server.calls import ACCESS_TABLE
-from tests.server.house import (
+from tests.server.harness import (
     ADMIN,
     AGENT,
     ASKS,
@@ -14,8 +14,8 @@ from tests.server.house import (
     OTHER_OPERATOR,
     PLAIN,
     WORKER,
-    House,
-    told,
+    ServerHarness,
+    expect_json,
 )
 
 from handrail.api.operation import API_PREFIX, Access
@@ -71,31 +71,31 @@ NOTHING: dict[str, str] = dict.fromkeys(
 )  # fmt: skip
 
 
-async def client_of(house: House, role: str) -> httpx.AsyncClient:
-    return getattr(house, role)
+async def client_of(harness: ServerHarness, role: str) -> httpx.AsyncClient:
+    return getattr(harness, role)
 
 
-async def furnished(house: House) -> dict[str, dict[str, str]]:
+async def furnished(harness: ServerHarness) -> dict[str, dict[str, str]]:
     """Objects of the operator and of the first agent (own), and of others (foreign)."""
     for definition, by in (("plain", OPERATOR), ("theirs", CEO)):
-        await house.engine.define({**PLAIN, "id": definition, "name": definition}, by=by)
-    await house.define(ASKS)
-    await house.engine.define({**PLAIN, "id": "quiz", "name": "quiz"}, by=CEO)
+        await harness.engine.define({**PLAIN, "id": definition, "name": definition}, by=by)
+    await harness.define(ASKS)
+    await harness.engine.define({**PLAIN, "id": "quiz", "name": "quiz"}, by=CEO)
     found: dict[str, dict[str, str]] = {}
     for whose, agent, operator, workflow in (
-        ("own", AGENT, house.operator, "plain"),
-        ("foreign", OTHER_AGENT, house.other_operator, "theirs"),
+        ("own", AGENT, harness.operator, "plain"),
+        ("foreign", OTHER_AGENT, harness.other_operator, "theirs"),
     ):
-        working = await house.client(agent, "agent")
-        told(await working.post("/agents", json={"id": agent, "roles": [WORKER]}), 201)
+        working = await harness.client(agent, "agent")
+        expect_json(await working.post("/agents", json={"id": agent, "roles": [WORKER]}), 201)
         body = {"title": "a bug", "workflow_id": "plain"}
-        bead = told(await operator.post("/beads", json=body), 201)
+        bead = expect_json(await operator.post("/beads", json=body), 201)
         upload = await operator.post(f"/beads/{bead['id']}/files?name=log.txt", content=b"text")
         assert upload.status_code == 201, upload.text
-        dispatch = told(await working.post("/dispatches/claim", json={"agent_id": agent}))
+        dispatch = expect_json(await working.post("/dispatches/claim", json={"agent_id": agent}))
         assert dispatch["bead"]["id"] == bead["id"]
-        await house.engine.channels.open(f"of-{agent}", by=CEO)
-        await house.engine.channels.join(f"of-{agent}", agent, by=CEO)
+        await harness.engine.channels.open(f"of-{agent}", by=CEO)
+        await harness.engine.channels.join(f"of-{agent}", agent, by=CEO)
         found[whose] = {
             "workflow_id": workflow,
             "channel_id": f"of-{agent}",
@@ -111,7 +111,7 @@ async def furnished(house: House) -> dict[str, dict[str, str]]:
             "session_id": "none",
             "code": "none",
         }
-    found["foreign"]["approval_id"] = (await house.asked())["id"]
+    found["foreign"]["approval_id"] = (await harness.asked())["id"]
     return found
 
 
@@ -138,15 +138,15 @@ async def _begins(client: httpx.AsyncClient, url: str) -> int:
 
 
 @pytest.mark.parametrize("call", CALLS, ids=lambda call: f"{call[0]} {call[1]}")
-async def test_every_call_by_everybody(house: House, call: Call):
+async def test_every_call_by_everybody(harness: ServerHarness, call: Call):
     access = ACCESS_TABLE[call]
-    objects = (await furnished(house))["own"]
+    objects = (await furnished(harness))["own"]
     if call in OPEN_TO_WHO_KNOWS:
         return
-    sent = await status(house.nobody, call, objects)
+    sent = await status(harness.nobody, call, objects)
     assert (sent == 401) is not access.open
     for role in ROLES:
-        sent = await status(await client_of(house, role), call, objects)
+        sent = await status(await client_of(harness, role), call, objects)
         caller = Caller(name=role, role=role)
         if access.open or may_call(access, caller):
             assert sent not in (401, 403), f"{role} is let in: {sent}"
@@ -156,10 +156,10 @@ async def test_every_call_by_everybody(house: House, call: Call):
 
 
 @pytest.mark.parametrize("call", CALLS, ids=lambda call: f"{call[0]} {call[1]}")
-async def test_a_wrong_token_opens_nothing(house: House, call: Call):
+async def test_a_wrong_token_opens_nothing(harness: ServerHarness, call: Call):
     for wrong in ("Bearer hr_wrong", "Bearer ", "Basic YTpi", "Bearer hr_ä", "hr_wrong"):
-        house.nobody.headers["Authorization"] = wrong
-        assert await status(house.nobody, call, NOTHING) == 401
+        harness.nobody.headers["Authorization"] = wrong
+        assert await status(harness.nobody, call, NOTHING) == 401
 
 
 AGENTS_OWN = [
@@ -168,48 +168,50 @@ AGENTS_OWN = [
 
 
 @pytest.mark.parametrize("call", AGENTS_OWN, ids=lambda call: f"{call[0]} {call[1]}")
-async def test_an_agent_acts_for_itself_alone(house: House, call: Call):
-    objects = await furnished(house)
-    assert await status(house.agent, call, objects["foreign"]) in (403, 409)
-    assert await status(house.agent, call, objects["own"]) not in (401, 403)
+async def test_an_agent_acts_for_itself_alone(harness: ServerHarness, call: Call):
+    objects = await furnished(harness)
+    assert await status(harness.agent, call, objects["foreign"]) in (403, 409)
+    assert await status(harness.agent, call, objects["own"]) not in (401, 403)
 
 
-async def test_an_operator_edits_its_own_definitions_a_ceo_any(house: House):
+async def test_an_operator_edits_its_own_definitions_a_ceo_any(harness: ServerHarness):
     call = ("PUT", f"{API_PREFIX}/workflows/{{workflow_id}}")
-    objects = await furnished(house)
-    assert await status(house.operator, call, objects["own"]) == 200
-    assert await status(house.operator, call, objects["foreign"]) == 403
-    assert await status(house.ceo, call, objects["own"]) == 200
-    assert await status(house.ceo, call, objects["foreign"]) == 200
+    objects = await furnished(harness)
+    assert await status(harness.operator, call, objects["own"]) == 200
+    assert await status(harness.operator, call, objects["foreign"]) == 403
+    assert await status(harness.ceo, call, objects["own"]) == 200
+    assert await status(harness.ceo, call, objects["foreign"]) == 200
 
 
-async def test_an_operator_withdraws_beads_it_filed_a_ceo_any(house: House):
+async def test_an_operator_withdraws_beads_it_filed_a_ceo_any(harness: ServerHarness):
     call = ("POST", f"{API_PREFIX}/executions/{{execution_id}}/override")
-    objects = await furnished(house)
-    assert await status(house.operator, call, objects["foreign"]) == 403
-    assert await status(house.operator, call, objects["own"]) == 200
-    assert await status(house.ceo, call, objects["foreign"]) == 200
+    objects = await furnished(harness)
+    assert await status(harness.operator, call, objects["foreign"]) == 403
+    assert await status(harness.operator, call, objects["own"]) == 200
+    assert await status(harness.ceo, call, objects["foreign"]) == 200
 
 
-async def test_an_operator_answers_clarification_requests_a_ceo_any(house: House):
+async def test_an_operator_answers_clarification_requests_a_ceo_any(harness: ServerHarness):
     call = ("POST", f"{API_PREFIX}/approvals/{{approval_id}}/answer")
-    objects = await furnished(house)
-    assert await status(house.operator, call, objects["foreign"]) == 403
-    assert await status(house.ceo, call, objects["foreign"]) == 200
+    objects = await furnished(harness)
+    assert await status(harness.operator, call, objects["foreign"]) == 403
+    assert await status(harness.ceo, call, objects["foreign"]) == 200
     run = objects["own"]["execution_id"]
     fence = int(objects["own"]["dispatch_id"].rpartition(".d")[2])
     asking = {"outcome": "ask", "question": "which one?", "fence": fence}
-    told(await house.agent.post(f"/dispatches/{objects['own']['dispatch_id']}/result", json=asking))
-    asked = told(await house.viewer.get("/approvals", params={"status": "open"}))["items"]
+    expect_json(
+        await harness.agent.post(f"/dispatches/{objects['own']['dispatch_id']}/result", json=asking)
+    )
+    asked = expect_json(await harness.viewer.get("/approvals", params={"status": "open"}))["items"]
     own = next(one for one in asked if one["execution_id"] == run)
     assert own["type"] == "clarification_request"
-    assert await status(house.operator, call, {**objects["own"], "approval_id": own["id"]}) == 200
+    assert await status(harness.operator, call, {**objects["own"], "approval_id": own["id"]}) == 200
 
 
-async def test_everything_in_the_table_is_served_and_nothing_else(house: House):
+async def test_everything_in_the_table_is_served_and_nothing_else(harness: ServerHarness):
     routes = {
         (str(method), route.path_format)
-        for route in house.served.litestar.routes
+        for route in harness.served.litestar.routes
         for method in getattr(route, "methods", ())
         if method not in ("OPTIONS", "HEAD")
     }
@@ -225,8 +227,8 @@ def test_roles_of_people_include_each_other_and_the_others_stand_apart():
     assert not any(may_call(Access(), Caller(name=ADMIN, role=role)) for role in ROLES)
 
 
-async def test_names_in_a_body_are_not_believed(house: House):
+async def test_names_in_a_body_are_not_believed(harness: ServerHarness):
     forged = {"title": "a bug", "filed_by": OTHER_OPERATOR}
-    assert (await house.operator.post("/beads", json=forged)).status_code == 403
+    assert (await harness.operator.post("/beads", json=forged)).status_code == 403
     same = {"title": "a bug", "filed_by": OPERATOR}
-    assert (await house.operator.post("/beads", json=same)).status_code == 201
+    assert (await harness.operator.post("/beads", json=same)).status_code == 201

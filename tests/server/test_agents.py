@@ -3,12 +3,12 @@
 from typing import Any
 
 import pytest
-from tests.server.crew import limited, outsider
-from tests.server.house import PLAIN, WORKER, House, pages, problem, told
+from tests.server.harness import PLAIN, WORKER, ServerHarness, expect_json, expect_problem, list_all
+from tests.server.http_agents import register_agent, register_limited_agent
 
 
-async def test_an_agent_registers_and_everybody_can_see_it(house: House) -> None:
-    agent = await outsider(house, "coder-7")
+async def test_an_agent_registers_and_everybody_can_see_it(harness: ServerHarness) -> None:
+    agent = await register_agent(harness, "coder-7")
     view = await agent.register(WORKER, capacity=3)
     assert view["id"] == "coder-7"
     assert view["roles"] == [WORKER]
@@ -17,46 +17,48 @@ async def test_an_agent_registers_and_everybody_can_see_it(house: House) -> None
     assert view["state"] == "IDLE"
     assert view["channels"] == {}
     assert view["current_work"] == []
-    assert told(await house.viewer.get("/agents"))["items"] == [view]
-    assert told(await house.viewer.get("/agents/coder-7")) == view
-    problem(await house.viewer.get("/agents/nobody"), 404, "unknown_agent")
+    assert expect_json(await harness.viewer.get("/agents"))["items"] == [view]
+    assert expect_json(await harness.viewer.get("/agents/coder-7")) == view
+    expect_problem(await harness.viewer.get("/agents/nobody"), 404, "unknown_agent")
 
 
-async def test_agents_come_in_pages(house: House) -> None:
+async def test_agents_come_in_pages(harness: ServerHarness) -> None:
     names = [f"coder-{n}" for n in range(1, 6)]
     for name in reversed(names):
-        await outsider(house, name, WORKER)
-    assert [one["id"] for one in await pages(house.viewer, "/agents", limit=2)] == names
+        await register_agent(harness, name, WORKER)
+    assert [one["id"] for one in await list_all(harness.viewer, "/agents", limit=2)] == names
 
 
 @pytest.mark.requirement("L3.2")
-async def test_a_token_limits_the_roles_that_its_agent_may_have(house: House) -> None:
-    agent = await limited(house, "coder-8", WORKER, "web-designer")
+async def test_a_token_limits_the_roles_that_its_agent_may_have(harness: ServerHarness) -> None:
+    agent = await register_limited_agent(harness, "coder-8", WORKER, "web-designer")
     refused = await agent.http.post("/agents", json={"id": "coder-8", "roles": [WORKER, "qa"]})
-    assert "qa" in problem(refused, 403, "forbidden_role")["detail"]
-    problem(await house.viewer.get("/agents/coder-8"), 404, "unknown_agent")
+    assert "qa" in expect_problem(refused, 403, "forbidden_role")["detail"]
+    expect_problem(await harness.viewer.get("/agents/coder-8"), 404, "unknown_agent")
     assert (await agent.register("web-designer"))["roles"] == ["web-designer"]
 
 
-async def test_no_agent_is_ever_the_ceo(house: House) -> None:
-    agent = await outsider(house, "coder-9")
+async def test_no_agent_is_ever_the_ceo(harness: ServerHarness) -> None:
+    agent = await register_agent(harness, "coder-9")
     refused = await agent.http.post("/agents", json={"id": "coder-9", "roles": [WORKER, "ceo"]})
-    problem(refused, 403, "forbidden_role")
-    assert told(await house.viewer.get("/agents"))["items"] == []
+    expect_problem(refused, 403, "forbidden_role")
+    assert expect_json(await harness.viewer.get("/agents"))["items"] == []
 
 
-async def test_nobody_registers_looks_or_beats_for_another_agent(house: House) -> None:
-    await outsider(house, "victim", WORKER)
-    mallory = await outsider(house, "mallory", WORKER)
+async def test_nobody_registers_looks_or_beats_for_another_agent(harness: ServerHarness) -> None:
+    await register_agent(harness, "victim", WORKER)
+    mallory = await register_agent(harness, "mallory", WORKER)
     body = {"id": "victim", "roles": ["qa-engineer"]}
-    problem(await mallory.http.post("/agents", json=body), 403, "foreign_agent")
-    problem(await mallory.http.get("/agents/victim"), 403, "foreign_agent")
-    problem(await mallory.http.post("/agents/victim/heartbeat"), 403, "foreign_agent")
-    problem(await mallory.http.delete("/agents/victim"), 403, "foreign_agent")
-    problem(await mallory.http.patch("/agents/victim", json={"enabled": False}), 403, "forbidden")
-    for person in (house.viewer, house.operator, house.ceo, house.admin):
-        problem(await person.post("/agents", json=body), 403, "forbidden")
-    assert told(await house.viewer.get("/agents/victim"))["roles"] == [WORKER]
+    expect_problem(await mallory.http.post("/agents", json=body), 403, "foreign_agent")
+    expect_problem(await mallory.http.get("/agents/victim"), 403, "foreign_agent")
+    expect_problem(await mallory.http.post("/agents/victim/heartbeat"), 403, "foreign_agent")
+    expect_problem(await mallory.http.delete("/agents/victim"), 403, "foreign_agent")
+    expect_problem(
+        await mallory.http.patch("/agents/victim", json={"enabled": False}), 403, "forbidden"
+    )
+    for person in (harness.viewer, harness.operator, harness.ceo, harness.admin):
+        expect_problem(await person.post("/agents", json=body), 403, "forbidden")
+    assert expect_json(await harness.viewer.get("/agents/victim"))["roles"] == [WORKER]
 
 
 @pytest.mark.parametrize(
@@ -70,16 +72,18 @@ async def test_nobody_registers_looks_or_beats_for_another_agent(house: House) -
         {"id": "coder-1", "roles": [WORKER], "capacity": "1"},
     ],
 )
-async def test_a_registration_that_cannot_be_read_is_refused(house: House, body: object) -> None:
-    answer = await house.agent.post("/agents", json=body)
+async def test_a_registration_that_cannot_be_read_is_refused(
+    harness: ServerHarness, body: object
+) -> None:
+    answer = await harness.agent.post("/agents", json=body)
     assert answer.status_code == 422, answer.text
-    assert told(await house.viewer.get("/agents"))["items"] == []
+    assert expect_json(await harness.viewer.get("/agents"))["items"] == []
 
 
-async def test_one_heartbeat_says_which_of_all_dispatches_are_over(house: House) -> None:
-    await house.define(PLAIN)
-    agent = await outsider(house, "coder-7", WORKER, capacity=3)
-    beads = [await house.file("plain") for _ in range(2)]
+async def test_one_heartbeat_says_which_of_all_dispatches_are_over(harness: ServerHarness) -> None:
+    await harness.define(PLAIN)
+    agent = await register_agent(harness, "coder-7", WORKER, capacity=3)
+    beads = [await harness.file("plain") for _ in range(2)]
     held = [await agent.claim() for _ in beads]
     ids = [one["id"] for one in held]
     told_both = await agent.beat(holding=ids)
@@ -87,81 +91,89 @@ async def test_one_heartbeat_says_which_of_all_dispatches_are_over(house: House)
     assert told_both == {"state": "ACTIVE", "ended": [], "held": ids, **nowhere}
     body = {"action": "close", "reason": "no longer wanted"}
     closed = held[0]["execution_id"]
-    told(await house.ceo.post(f"/executions/{closed}/override", json=body))
+    expect_json(await harness.ceo.post(f"/executions/{closed}/override", json=body))
     after = await agent.beat(holding=ids)
     assert after == {"state": "ACTIVE", "ended": [ids[0]], "held": ids[1:], **nowhere}
     assert (await agent.beat())["held"] == ids[1:]
-    told(await agent.report(held[1]))
+    expect_json(await agent.report(held[1]))
     assert await agent.beat(holding=ids) == {"state": "IDLE", "ended": ids, "held": [], **nowhere}
 
 
-async def test_a_heartbeat_needs_no_body_and_an_agent_that_is_registered(house: House) -> None:
-    agent = await outsider(house, "coder-7")
-    refused = problem(await agent.http.post("/agents/coder-7/heartbeat"), 409, "no_session")
+async def test_a_heartbeat_needs_no_body_and_an_agent_that_is_registered(
+    harness: ServerHarness,
+) -> None:
+    agent = await register_agent(harness, "coder-7")
+    refused = expect_problem(await agent.http.post("/agents/coder-7/heartbeat"), 409, "no_session")
     assert "register" in refused["detail"]
     await agent.register(WORKER)
-    assert told(await agent.http.post("/agents/coder-7/heartbeat"))["state"] == "IDLE"
+    assert expect_json(await agent.http.post("/agents/coder-7/heartbeat"))["state"] == "IDLE"
 
 
 @pytest.mark.requirement("T1")
-async def test_every_call_of_an_agent_is_a_heartbeat_and_brings_it_back(house: House) -> None:
-    agent = await outsider(house, "coder-7", WORKER)
-    house.clock.advance(seconds=61)
-    await house.engine.tick()
-    assert told(await house.viewer.get("/agents/coder-7"))["state"] == "OFFLINE"
-    told(await agent.http.get("/me"))
-    view = told(await house.viewer.get("/agents/coder-7"))
+async def test_every_call_of_an_agent_is_a_heartbeat_and_brings_it_back(
+    harness: ServerHarness,
+) -> None:
+    agent = await register_agent(harness, "coder-7", WORKER)
+    harness.clock.advance(seconds=61)
+    await harness.engine.tick()
+    assert expect_json(await harness.viewer.get("/agents/coder-7"))["state"] == "OFFLINE"
+    expect_json(await agent.http.get("/me"))
+    view = expect_json(await harness.viewer.get("/agents/coder-7"))
     assert view["state"] == "IDLE"
-    assert view["last_seen"].startswith(house.clock.now().isoformat()[:19])
+    assert view["last_seen"].startswith(harness.clock.now().isoformat()[:19])
 
 
-async def test_work_is_kept_by_any_call_of_its_agent(house: House) -> None:
-    await house.define(PLAIN)
-    agent = await outsider(house, "coder-7", WORKER)
-    await house.file("plain")
+async def test_work_is_kept_by_any_call_of_its_agent(harness: ServerHarness) -> None:
+    await harness.define(PLAIN)
+    agent = await register_agent(harness, "coder-7", WORKER)
+    await harness.file("plain")
     dispatch = await agent.claim()
     for _ in range(5):
-        house.clock.advance(seconds=40)
-        told(await agent.http.get("/me"))
-        await house.engine.tick()
-    assert told(await agent.report(dispatch))["accepted"] is True
+        harness.clock.advance(seconds=40)
+        expect_json(await agent.http.get("/me"))
+        await harness.engine.tick()
+    assert expect_json(await agent.report(dispatch))["accepted"] is True
 
 
 async def test_an_agent_that_is_disabled_is_given_nothing_until_it_is_enabled(
-    house: House,
+    harness: ServerHarness,
 ) -> None:
-    await house.define(PLAIN)
-    agent = await outsider(house, "coder-7", WORKER)
-    await house.file("plain")
+    await harness.define(PLAIN)
+    agent = await register_agent(harness, "coder-7", WORKER)
+    await harness.file("plain")
     dispatch = await agent.claim()
-    view = told(await house.ceo.patch("/agents/coder-7", json={"enabled": False}))
+    view = expect_json(await harness.ceo.patch("/agents/coder-7", json={"enabled": False}))
     assert (view["enabled"], view["state"]) == (False, "OFFLINE")
-    await house.engine.tick()
-    problem(await agent.report(dispatch), 409, "late")
-    problem(await agent.claims(), 409, "agent_disabled")
-    problem(await house.operator.patch("/agents/coder-7", json={"enabled": True}), 403, "forbidden")
-    told(await house.ceo.patch("/agents/coder-7", json={"enabled": True}))
+    await harness.engine.tick()
+    expect_problem(await agent.report(dispatch), 409, "late")
+    expect_problem(await agent.claims(), 409, "agent_disabled")
+    expect_problem(
+        await harness.operator.patch("/agents/coder-7", json={"enabled": True}), 403, "forbidden"
+    )
+    expect_json(await harness.ceo.patch("/agents/coder-7", json={"enabled": True}))
     assert (await agent.claim())["attempt"] == 2
 
 
-async def test_an_agent_that_is_removed_is_gone_until_it_registers_again(house: House) -> None:
-    agent = await outsider(house, "coder-7", WORKER)
+async def test_an_agent_that_is_removed_is_gone_until_it_registers_again(
+    harness: ServerHarness,
+) -> None:
+    agent = await register_agent(harness, "coder-7", WORKER)
     assert (await agent.http.delete("/agents/coder-7")).status_code == 204
-    problem(await house.viewer.get("/agents/coder-7"), 404, "unknown_agent")
-    problem(await house.ceo.delete("/agents/coder-7"), 404, "unknown_agent")
-    problem(await agent.claims(), 409, "no_session")
+    expect_problem(await harness.viewer.get("/agents/coder-7"), 404, "unknown_agent")
+    expect_problem(await harness.ceo.delete("/agents/coder-7"), 404, "unknown_agent")
+    expect_problem(await agent.claims(), 409, "no_session")
     await agent.register(WORKER)
-    assert (await house.ceo.delete("/agents/coder-7")).status_code == 204
+    assert (await harness.ceo.delete("/agents/coder-7")).status_code == 204
 
 
-async def test_registering_again_under_the_same_key_loses_nothing(house: House) -> None:
-    await house.define(PLAIN)
-    agent = await outsider(house, "coder-7")
+async def test_registering_again_under_the_same_key_loses_nothing(harness: ServerHarness) -> None:
+    await harness.define(PLAIN)
+    agent = await register_agent(harness, "coder-7")
     body = {"id": "coder-7", "roles": [WORKER]}
     key = {"Idempotency-Key": "one"}
-    first = told(await agent.http.post("/agents", json=body, headers=key), 201)
-    await house.file("plain")
+    first = expect_json(await agent.http.post("/agents", json=body, headers=key), 201)
+    await harness.file("plain")
     dispatch = await agent.claim()
-    assert told(await agent.http.post("/agents", json=body, headers=key), 201) == first
-    await house.engine.tick()
-    assert told(await agent.report(dispatch))["accepted"] is True
+    assert expect_json(await agent.http.post("/agents", json=body, headers=key), 201) == first
+    await harness.engine.tick()
+    assert expect_json(await agent.report(dispatch))["accepted"] is True

@@ -13,10 +13,20 @@ import httpx
 import pytest
 import uvicorn
 from msgspec.structs import replace
-from tests.engine.at_work import PATIENCE, chain, node
-from tests.server.crew import limited, outsider, waiting
-from tests.server.house import ADDRESS, ASKS, CEO, OPERATOR, PLAIN, WORKER, House, problem, told
-from tests.server.wire import Line
+from tests.engine.engines import PATIENCE, chain, node
+from tests.server.harness import (
+    ADDRESS,
+    ASKS,
+    CEO,
+    OPERATOR,
+    PLAIN,
+    WORKER,
+    ServerHarness,
+    expect_json,
+    expect_problem,
+)
+from tests.server.http_agents import register_agent, register_limited_agent, wait_for_long_polls
+from tests.server.raw_connection import RawConnection
 from uvicorn.server import ServerState
 
 from handrail.cli.run_view import EventFormatter, PlainView
@@ -36,14 +46,14 @@ SOON = 5.0
 GATED = chain(node("fix"), node("look", "approval", revise_to="fix"), node("ship"), id="gated")
 
 
-def browser(house: House) -> httpx.AsyncClient:
-    transport = httpx.ASGITransport(app=house.served.asgi)  # pyright: ignore[reportArgumentType]
+def browser(harness: ServerHarness) -> httpx.AsyncClient:
+    transport = httpx.ASGITransport(app=harness.served.asgi)  # pyright: ignore[reportArgumentType]
     return httpx.AsyncClient(transport=transport, base_url=ADDRESS)
 
 
-async def link(house: House, role: str = "viewer") -> str:
+async def link(harness: ServerHarness, role: str = "viewer") -> str:
     body = {"name": "bea", "role": role}
-    return told(await house.admin.post("/sign-ins", json=body), 201)["path"]
+    return expect_json(await harness.admin.post("/sign-ins", json=body), 201)["path"]
 
 
 def secret_of(client: httpx.AsyncClient) -> str:
@@ -53,29 +63,33 @@ def secret_of(client: httpx.AsyncClient) -> str:
 # Time
 
 
-async def test_a_reason_is_read_in_the_time_that_it_is_long(house: House):
+async def test_a_reason_is_read_in_the_time_that_it_is_long(harness: ServerHarness):
     body = b'{"action": "close", "reason": "%b\\u0000"}' % (b"a" * 200_000)
     began = time.process_time()
-    problem(await house.operator.post("/executions/none/override", content=body), 422, "bad_body")
+    expect_problem(
+        await harness.operator.post("/executions/none/override", content=body), 422, "bad_body"
+    )
     assert time.process_time() - began < SOON
 
 
-async def test_a_cookie_is_read_in_the_time_that_it_is_long(house: House):
+async def test_a_cookie_is_read_in_the_time_that_it_is_long(harness: ServerHarness):
     quoted = f'{SESSION_COOKIE}="' + '\\"' * 50_000 + '"'
     began = time.process_time()
-    answer = await house.nobody.get(f"{ADDRESS}/healthz", headers={"cookie": quoted})
+    answer = await harness.nobody.get(f"{ADDRESS}/healthz", headers={"cookie": quoted})
     assert answer.status_code == 200
     assert time.process_time() - began < SOON
 
 
-async def test_the_document_of_the_api_is_made_once(house: House, monkeypatch: pytest.MonkeyPatch):
-    first = told(await house.nobody.get("/openapi.json"))
+async def test_the_document_of_the_api_is_made_once(
+    harness: ServerHarness, monkeypatch: pytest.MonkeyPatch
+):
+    first = expect_json(await harness.nobody.get("/openapi.json"))
     monkeypatch.setattr(admin, "openapi_document", None)
-    assert told(await house.nobody.get("/openapi.json")) == first
+    assert expect_json(await harness.nobody.get("/openapi.json")) == first
 
 
 async def test_a_definition_that_takes_long_to_check_holds_up_nobody(
-    house: House, monkeypatch: pytest.MonkeyPatch
+    harness: ServerHarness, monkeypatch: pytest.MonkeyPatch
 ):
     begun, go_on, check = asyncio.Event(), Event(), definitions.check_definition
     loop = asyncio.get_running_loop()
@@ -86,15 +100,15 @@ async def test_a_definition_that_takes_long_to_check_holds_up_nobody(
         return check(*given)
 
     monkeypatch.setattr(definitions, "check_definition", slowly)
-    checking = asyncio.create_task(house.viewer.post("/workflows/validate", json=PLAIN))
+    checking = asyncio.create_task(harness.viewer.post("/workflows/validate", json=PLAIN))
     await begun.wait()
-    told(await house.viewer.get("/beads"))
+    expect_json(await harness.viewer.get("/beads"))
     go_on.set()
-    assert told(await checking)["valid"] is True
+    assert expect_json(await checking)["valid"] is True
 
 
 async def test_checks_of_the_record_wait_in_a_short_line_and_go_with_whoever_waits(
-    house: House, monkeypatch: pytest.MonkeyPatch
+    harness: ServerHarness, monkeypatch: pytest.MonkeyPatch
 ):
     begun, checked = asyncio.Event(), list[str | None]()
     loop = asyncio.get_running_loop()
@@ -106,20 +120,20 @@ async def test_checks_of_the_record_wait_in_a_short_line_and_go_with_whoever_wai
             on_progress()
 
     monkeypatch.setattr(audit, "verify", endless)
-    headers = {"authorization": house.viewer.headers["authorization"]}
+    headers = {"authorization": harness.viewer.headers["authorization"]}
     lines = [
-        Line(house.served, "GET", f"/audit/verify?head={n:064x}", headers)
+        RawConnection(harness.served, "GET", f"/audit/verify?head={n:064x}", headers)
         for n in range(audit.CHECKS_MAX)
     ]
     await begun.wait()
-    await waiting(house, audit.CHECKS_MAX)
-    refused = await house.viewer.get("/audit/verify", params={"head": "f" * 64})
-    problem(refused, 503, "too_many_checks")
+    await wait_for_long_polls(harness, audit.CHECKS_MAX)
+    refused = await harness.viewer.get("/audit/verify", params={"head": "f" * 64})
+    expect_problem(refused, 503, "too_many_checks")
     assert refused.headers["retry-after"]
     for line in reversed(lines):
         await line.cut()
     monkeypatch.setattr(audit, "verify", verify)
-    assert told(await house.viewer.get("/audit/verify"))["ok"] is True
+    assert expect_json(await harness.viewer.get("/audit/verify"))["ok"] is True
     assert len(checked) == 1
 
 
@@ -127,23 +141,23 @@ async def test_checks_of_the_record_wait_in_a_short_line_and_go_with_whoever_wai
 
 
 async def test_one_caller_has_a_part_of_the_places_and_leaves_others_room(
-    house: House, monkeypatch: pytest.MonkeyPatch
+    harness: ServerHarness, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(long_polls, "CALLER_SLOTS_MIN", 1)
-    house.served.long_polls.settings = ServerSettings(waiting_max=8)
-    await house.define(PLAIN)
-    path = f"/executions/{(await house.file('plain'))['execution_id']}"
-    greedy = [asyncio.create_task(house.viewer.get(path, params={"wait": 60})) for _ in range(2)]
-    await waiting(house, 2)
-    answer = await house.viewer.get(path, params={"wait": 60})
-    assert "of vera" in problem(answer, 503, "too_many_waiting")["detail"]
-    other = asyncio.create_task(house.ceo.get(path, params={"wait": 60}))
-    await waiting(house, 3)
-    house.served.long_polls.draining.set()
+    harness.served.long_polls.settings = ServerSettings(waiting_max=8)
+    await harness.define(PLAIN)
+    path = f"/executions/{(await harness.file('plain'))['execution_id']}"
+    greedy = [asyncio.create_task(harness.viewer.get(path, params={"wait": 60})) for _ in range(2)]
+    await wait_for_long_polls(harness, 2)
+    answer = await harness.viewer.get(path, params={"wait": 60})
+    assert "of vera" in expect_problem(answer, 503, "too_many_waiting")["detail"]
+    other = asyncio.create_task(harness.ceo.get(path, params={"wait": 60}))
+    await wait_for_long_polls(harness, 3)
+    harness.served.long_polls.draining.set()
     for one in (*greedy, other):
-        told(await one)
-    async with house.served.long_polls.slot(Caller(name="vera", role="viewer")):
-        assert house.served.long_polls.count == 1
+        expect_json(await one)
+    async with harness.served.long_polls.slot(Caller(name="vera", role="viewer")):
+        assert harness.served.long_polls.count == 1
 
 
 async def test_there_is_room_again_when_somebody_leaves(monkeypatch: pytest.MonkeyPatch):
@@ -159,37 +173,39 @@ async def test_there_is_room_again_when_somebody_leaves(monkeypatch: pytest.Monk
 
 
 async def test_bodies_of_requests_under_way_share_a_bound(
-    house: House, monkeypatch: pytest.MonkeyPatch
+    harness: ServerHarness, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(outer_middleware, "BODIES_BYTES_MAX", 1_000)
     large = {"title": "a bug", "description": "x" * 1_000}
-    answer = await house.operator.post("/beads", json=large)
-    problem(answer, 503, "too_much_at_once")
+    answer = await harness.operator.post("/beads", json=large)
+    expect_problem(answer, 503, "too_much_at_once")
     assert answer.headers["retry-after"]
-    await house.file()
-    assert house.served.asgi.body_bytes == 0  # pyright: ignore[reportFunctionMemberAccess]
+    await harness.file()
+    assert harness.served.asgi.body_bytes == 0  # pyright: ignore[reportFunctionMemberAccess]
 
 
 async def test_a_repeat_waits_for_its_original_but_not_for_ever(
-    house: House, monkeypatch: pytest.MonkeyPatch
+    harness: ServerHarness, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(idempotency, "REPEAT_WAIT_SECONDS_MAX", 0.05)
-    agent = await outsider(house, "coder-7", WORKER, capacity=3)
+    agent = await register_agent(harness, "coder-7", WORKER, capacity=3)
     key, body = {"Idempotency-Key": "k1"}, {"agent_id": "coder-7", "wait": 60}
     claim = asyncio.create_task(agent.http.post("/dispatches/claim", json=body, headers=key))
-    await waiting(house)
+    await wait_for_long_polls(harness)
     again = await agent.http.post("/dispatches/claim", json=body, headers=key)
-    problem(again, 503, "under_way")
+    expect_problem(again, 503, "under_way")
     assert again.headers["retry-after"]
-    house.served.long_polls.draining.set()
+    harness.served.long_polls.draining.set()
     assert (await claim).status_code == 204
     monkeypatch.setattr(idempotency, "WAITING_REPEATS_MAX", 0)
     assert (await agent.http.post("/dispatches/claim", json=body, headers=key)).status_code == 204
 
 
-async def test_nobody_takes_a_key_under_which_the_server_keeps_answers(house: House):
+async def test_nobody_takes_a_key_under_which_the_server_keeps_answers(harness: ServerHarness):
     key = {"Idempotency-Key": "http:k1"}
-    problem(await house.operator.post("/beads", json={"title": "a"}, headers=key), 422, "bad_key")
+    expect_problem(
+        await harness.operator.post("/beads", json={"title": "a"}, headers=key), 422, "bad_key"
+    )
 
 
 # Figures and names that nobody could store
@@ -206,48 +222,48 @@ async def test_nobody_takes_a_key_under_which_the_server_keeps_answers(house: Ho
     ],
 )
 async def test_a_figure_that_no_database_can_hold_is_refused_and_spoils_nothing(
-    house: House, said: bytes
+    harness: ServerHarness, said: bytes
 ):
-    await house.define(PLAIN)
-    agent = await outsider(house, "coder-7", WORKER)
-    await house.file("plain")
+    await harness.define(PLAIN)
+    agent = await register_agent(harness, "coder-7", WORKER)
+    await harness.file("plain")
     dispatch = await agent.claim()
     body = b'{"fence": %d, "outcome": "success", %b}' % (dispatch["fence"], said)
     path = f"/dispatches/{dispatch['id']}/result"
-    problem(await agent.http.post(path, content=body), 422, "bad_body")
-    told(await agent.report(dispatch, usage={"tokens": 10**12, "cost": 10**12}))
-    (figures,) = told(await house.viewer.get("/metrics/workflows"))["items"]
+    expect_problem(await agent.http.post(path, content=body), 422, "bad_body")
+    expect_json(await agent.report(dispatch, usage={"tokens": 10**12, "cost": 10**12}))
+    (figures,) = expect_json(await harness.viewer.get("/metrics/workflows"))["items"]
     assert figures["usage"] == {"tokens": 10**12, "cost": 10**12}
 
 
-async def test_a_context_with_very_many_values_is_refused_at_once(house: House):
+async def test_a_context_with_very_many_values_is_refused_at_once(harness: ServerHarness):
     body = b'{"title": "a", "context": {"a": [%b1]}}' % (b"1," * 2_000_000)
     began = time.process_time()
-    problem(await house.operator.post("/beads", content=body), 422, "unusable")
+    expect_problem(await harness.operator.post("/beads", content=body), 422, "unusable")
     assert time.process_time() - began < SOON
 
 
-async def test_a_lock_takes_no_result(house: House):
-    agent = await outsider(house, "coder-7", WORKER)
+async def test_a_lock_takes_no_result(harness: ServerHarness):
+    agent = await register_agent(harness, "coder-7", WORKER)
     body = {"fence": 1, "outcome": "success"}
     for what in ("lock:repository.d1", "lock:.d1"):
         answer = await agent.http.post(f"/dispatches/{what}/result", json=body)
-        problem(answer, 404, "unknown_dispatch")
+        expect_problem(answer, 404, "unknown_dispatch")
 
 
 @pytest.mark.parametrize("field", [b"content-type: text/plain; charset=none\r\n\r\na", b"\r\n\xff"])
-async def test_a_form_in_an_encoding_that_is_none_is_refused(house: House, field: bytes):
-    bead = await house.file()
+async def test_a_form_in_an_encoding_that_is_none_is_refused(harness: ServerHarness, field: bytes):
+    bead = await harness.file()
     part = b'--b\r\ncontent-disposition: form-data; name="by"\r\n'
     headers = {"content-type": "multipart/form-data; boundary=b"}
     content = part + field + b"\r\n--b--\r\n"
-    answer = await house.operator.post(
+    answer = await harness.operator.post(
         f"/beads/{bead['id']}/files", content=content, headers=headers
     )
-    problem(answer, 422, "bad_file")
+    expect_problem(answer, 422, "bad_file")
 
 
-async def test_a_token_is_for_a_time_and_a_name_that_make_sense(house: House):
+async def test_a_token_is_for_a_time_and_a_name_that_make_sense(harness: ServerHarness):
     for wrong in (
         {"expires": "99999999999w"},
         {"expires": "11000d"},
@@ -259,10 +275,10 @@ async def test_a_token_is_for_a_time_and_a_name_that_make_sense(house: House):
         {"role": "agent", "agent": ".."},
     ):
         body = {"role": "viewer", "name": "vic", **wrong}
-        answer = await house.admin.post("/tokens", json=body)
+        answer = await harness.admin.post("/tokens", json=body)
         assert answer.status_code == 422, (wrong, answer.text)
     for name in ("engine", "a\0", "a\n", "a\x1b[2J"):
-        answer = await house.admin.post("/sign-ins", json={"name": name})
+        answer = await harness.admin.post("/sign-ins", json={"name": name})
         assert answer.status_code == 422, (name, answer.text)
 
 
@@ -275,23 +291,23 @@ def test_names_in_a_definition_steer_no_terminal():
 # How often
 
 
-async def test_a_token_has_one_bucket_however_it_is_written(house: House):
-    told(await house.viewer.get("/me"))
-    house.served.asgi.calls = TokenBuckets(0.001)  # pyright: ignore[reportFunctionMemberAccess]
-    secret = secret_of(house.viewer)
+async def test_a_token_has_one_bucket_however_it_is_written(harness: ServerHarness):
+    expect_json(await harness.viewer.get("/me"))
+    harness.served.asgi.calls = TokenBuckets(0.001)  # pyright: ignore[reportFunctionMemberAccess]
+    secret = secret_of(harness.viewer)
     written = [f"{word}{' ' * n}{secret}" for word in ("Bearer", "bearer") for n in range(1, 5)]
     found = [
-        (await house.nobody.get("/me", headers={"authorization": one})).status_code
+        (await harness.nobody.get("/me", headers={"authorization": one})).status_code
         for one in written
     ]
     assert found == [200] + [429] * 7
 
 
-async def test_a_new_secret_is_no_new_bucket(house: House):
-    house.served.asgi.calls = TokenBuckets(0.001)  # pyright: ignore[reportFunctionMemberAccess]
+async def test_a_new_secret_is_no_new_bucket(harness: ServerHarness):
+    harness.served.asgi.calls = TokenBuckets(0.001)  # pyright: ignore[reportFunctionMemberAccess]
     found = [
         (
-            await house.nobody.get(
+            await harness.nobody.get(
                 f"{ADDRESS}/healthz", headers={"cookie": f"{SESSION_COOKIE}=hr_{n}"}
             )
         )
@@ -300,78 +316,78 @@ async def test_a_new_secret_is_no_new_bucket(house: House):
     assert [one.status_code for one in found] == [200, 429, 429]
 
 
-async def test_wrong_tokens_of_others_do_not_keep_out_who_was_let_in(house: House):
-    told(await house.viewer.get("/me"))
+async def test_wrong_tokens_of_others_do_not_keep_out_who_was_let_in(harness: ServerHarness):
+    expect_json(await harness.viewer.get("/me"))
     attempts = [
-        await house.nobody.get("/me", headers={"authorization": f"Bearer hr_{n}"})
+        await harness.nobody.get("/me", headers={"authorization": f"Bearer hr_{n}"})
         for n in range(12)
     ]
-    problem(attempts[-1], 429, "too_many_requests")
-    told(await house.viewer.get("/me"))
+    expect_problem(attempts[-1], 429, "too_many_requests")
+    expect_json(await harness.viewer.get("/me"))
 
 
 # Browsers
 
 
 @pytest.mark.parametrize("origin", ["null", "http://[", "http://evil", "http://handrail.test@evil"])
-async def test_only_an_origin_that_is_ours_is(house: House, origin: str):
-    async with browser(house) as page:
-        await page.post(await link(house))
-        mark = told(await page.get("/api/v1/me"))["csrf"]
+async def test_only_an_origin_that_is_ours_is(harness: ServerHarness, origin: str):
+    async with browser(harness) as page:
+        await page.post(await link(harness))
+        mark = expect_json(await page.get("/api/v1/me"))["csrf"]
         headers = {"x-csrf-token": mark, "origin": origin}
         path = "/api/v1/workflows/validate"
-        problem(await page.post(path, json=PLAIN, headers=headers), 403, "csrf")
+        expect_problem(await page.post(path, json=PLAIN, headers=headers), 403, "csrf")
         headers["origin"] = ADDRESS
-        told(await page.post(path, json=PLAIN, headers=headers))
+        expect_json(await page.post(path, json=PLAIN, headers=headers))
 
 
-async def test_whoever_has_signed_out_can_sign_in_again(house: House):
-    async with browser(house) as page:
-        await page.post(await link(house))
+async def test_whoever_has_signed_out_can_sign_in_again(harness: ServerHarness):
+    async with browser(harness) as page:
+        await page.post(await link(harness))
         old = page.cookies[SESSION_COOKIE]
-        mark = told(await page.get("/api/v1/me"))["csrf"]
+        mark = expect_json(await page.get("/api/v1/me"))["csrf"]
         gone = await page.post("/api/v1/sign-out", headers={"x-csrf-token": mark})
         assert gone.status_code == 204
         assert SESSION_COOKIE not in page.cookies
         page.cookies.set(SESSION_COOKIE, old)  # as a browser that did not take note of it
-        problem(await page.get("/api/v1/me"), 401, "bad_token")
-        where = await link(house)
+        expect_problem(await page.get("/api/v1/me"), 401, "bad_token")
+        where = await link(harness)
         for path in ("/", "/healthz", "/assets/sign-in.js", where):
             assert (await page.get(path)).status_code == 200, path
         page.cookies.clear()
         assert (
             await page.post(where, headers={"cookie": f"{SESSION_COOKIE}={old}"})
         ).status_code == 303
-        assert told(await page.get("/api/v1/me"))["name"] == "bea"
+        assert expect_json(await page.get("/api/v1/me"))["name"] == "bea"
 
 
-async def test_a_link_gives_somebody_who_is_signed_in_another_role(house: House):
-    async with browser(house) as page:
-        await page.post(await link(house))
-        assert (await page.post(await link(house, "ceo"))).status_code == 303
-        assert told(await page.get("/api/v1/me"))["role"] == "ceo"
+async def test_a_link_gives_somebody_who_is_signed_in_another_role(harness: ServerHarness):
+    async with browser(harness) as page:
+        await page.post(await link(harness))
+        assert (await page.post(await link(harness, "ceo"))).status_code == 303
+        assert expect_json(await page.get("/api/v1/me"))["role"] == "ceo"
 
 
-async def test_a_link_is_used_once_by_whoever_is_first(house: House):
-    where = await link(house)
-    async with browser(house) as one, browser(house) as two:
+async def test_a_link_is_used_once_by_whoever_is_first(harness: ServerHarness):
+    where = await link(harness)
+    async with browser(harness) as one, browser(harness) as two:
         answers = await asyncio.gather(one.post(where), two.post(where))
         assert sorted(answer.status_code for answer in answers) == [303, 401]
 
 
-async def test_another_site_signs_nobody_in(house: House):
-    where = await link(house)
-    async with browser(house) as page:
+async def test_another_site_signs_nobody_in(harness: ServerHarness):
+    where = await link(harness)
+    async with browser(harness) as page:
         for site in ("cross-site", "same-site"):
             answer = await page.post(where, headers={"sec-fetch-site": site})
-            problem(answer, 403, "csrf")
+            expect_problem(answer, 403, "csrf")
         answer = await page.post(where, headers={"sec-fetch-site": "same-origin"})
         assert answer.status_code == 303
 
 
-async def test_of_two_sessions_in_one_request_neither_counts(house: House):
-    async with browser(house) as page:
-        await page.post(await link(house))
+async def test_of_two_sessions_in_one_request_neither_counts(harness: ServerHarness):
+    async with browser(harness) as page:
+        await page.post(await link(harness))
         mine = page.cookies[SESSION_COOKIE]
         page.cookies.clear()
         for cookies in (
@@ -379,66 +395,72 @@ async def test_of_two_sessions_in_one_request_neither_counts(house: House):
             f"{SESSION_COOKIE}={mine}; {SESSION_COOKIE}=x",
         ):
             answer = await page.get("/api/v1/me", headers={"cookie": cookies})
-            problem(answer, 401, "no_token")
+            expect_problem(answer, 401, "no_token")
 
 
 async def test_a_stream_ends_when_its_token_is_revoked(
-    house: House, monkeypatch: pytest.MonkeyPatch
+    harness: ServerHarness, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(event_streams, "RECHECK_SECONDS", 0.01)
     body = {"role": "viewer", "name": "vic"}
-    made = told(await house.admin.post("/tokens", json=body), 201)
+    made = expect_json(await harness.admin.post("/tokens", json=body), 201)
     headers = {"authorization": f"Bearer {made['token']}"}
-    reader = Line(house.served, "GET", "/events", headers)
+    reader = RawConnection(harness.served, "GET", "/events", headers)
     assert await reader.answered() == 200
-    assert (await house.admin.delete(f"/tokens/{made['id']}")).status_code == 204
+    assert (await harness.admin.delete(f"/tokens/{made['id']}")).status_code == 204
     assert (await reader.rest()).endswith(event_streams.RETRY_FRAME)
-    assert await Line(house.served, "GET", "/events", headers).answered() == 401
+    assert await RawConnection(harness.served, "GET", "/events", headers).answered() == 401
 
 
 # Who may what
 
 
-async def test_a_disabled_agent_does_not_come_back_as_a_new_one(house: House):
-    await house.define(PLAIN)
-    agent = await outsider(house, "coder-7", WORKER)
-    told(await house.ceo.patch("/agents/coder-7", json={"enabled": False}))
-    problem(await agent.http.delete("/agents/coder-7"), 403, "agent_disabled")
+async def test_a_disabled_agent_does_not_come_back_as_a_new_one(harness: ServerHarness):
+    await harness.define(PLAIN)
+    agent = await register_agent(harness, "coder-7", WORKER)
+    expect_json(await harness.ceo.patch("/agents/coder-7", json={"enabled": False}))
+    expect_problem(await agent.http.delete("/agents/coder-7"), 403, "agent_disabled")
     assert (await agent.register(WORKER))["enabled"] is False
-    await house.file("plain")
-    problem(await agent.claims(), 409, "agent_disabled")
-    assert (await house.ceo.delete("/agents/coder-7")).status_code == 204
+    await harness.file("plain")
+    expect_problem(await agent.claims(), 409, "agent_disabled")
+    assert (await harness.ceo.delete("/agents/coder-7")).status_code == 204
 
 
-async def test_a_token_with_fewer_roles_claims_nothing_as_the_others(house: House):
-    await house.define(PLAIN)
-    await outsider(house, "coder-7", WORKER, "planner")
-    await house.file("plain")
-    fewer = await limited(house, "coder-7", "planner")
-    problem(await fewer.claims(), 403, "forbidden_role")
+async def test_a_token_with_fewer_roles_claims_nothing_as_the_others(harness: ServerHarness):
+    await harness.define(PLAIN)
+    await register_agent(harness, "coder-7", WORKER, "planner")
+    await harness.file("plain")
+    fewer = await register_limited_agent(harness, "coder-7", "planner")
+    expect_problem(await fewer.claims(), 403, "forbidden_role")
     await fewer.register("planner")
     assert (await fewer.claims()).status_code == 204
 
 
-async def test_an_operator_takes_no_id_or_name_that_finds_somebody_elses_definition(house: House):
-    await house.define({**GATED, "id": "refund-1", "name": "Refund"})
+async def test_an_operator_takes_no_id_or_name_that_finds_somebody_elses_definition(
+    harness: ServerHarness,
+):
+    await harness.define({**GATED, "id": "refund-1", "name": "Refund"})
     mine = {**PLAIN, "id": "mine", "name": "mine"}
-    told(await house.operator.post("/workflows", json=mine), 201)
+    expect_json(await harness.operator.post("/workflows", json=mine), 201)
     for wanted in ({"id": "Refund"}, {"name": "Refund"}, {"id": "", "name": "Refund"}):
-        answer = await house.operator.post("/workflows", json={**PLAIN, "name": "new", **wanted})
-        problem(answer, 403, "foreign_definition")
+        answer = await harness.operator.post("/workflows", json={**PLAIN, "name": "new", **wanted})
+        expect_problem(answer, 403, "foreign_definition")
     renamed = {**mine, "name": "Refund"}
-    problem(await house.operator.put("/workflows/mine", json=renamed), 403, "foreign_definition")
-    bead = told(await house.ceo.post("/beads", json={"title": "a", "workflow_id": "Refund"}), 201)
+    expect_problem(
+        await harness.operator.put("/workflows/mine", json=renamed), 403, "foreign_definition"
+    )
+    bead = expect_json(
+        await harness.ceo.post("/beads", json={"title": "a", "workflow_id": "Refund"}), 201
+    )
     assert bead["workflow_id"] == "refund-1"
-    told(await house.operator.put("/workflows/mine", json={**mine, "name": "still mine"}))
+    expect_json(await harness.operator.put("/workflows/mine", json={**mine, "name": "still mine"}))
 
 
 @pytest.mark.parametrize("ceos", [{"id": "gate", "name": "gate"}, {"id": "g-1", "name": "gate"}])
 async def test_a_ceos_definition_stored_between_an_operators_check_and_write_wins(
-    ceos: dict[str, str], house: House, monkeypatch: pytest.MonkeyPatch
+    ceos: dict[str, str], harness: ServerHarness, monkeypatch: pytest.MonkeyPatch
 ):
-    store = house.engine.store
+    store = harness.engine.store
     put, outer_middleware = store.definitions.put, {**GATED, **ceos}
 
     def raced(row: DefinitionRow, owner: str | None = None) -> bool:
@@ -451,16 +473,16 @@ async def test_a_ceos_definition_stored_between_an_operators_check_and_write_win
         return put(row, owner)
 
     monkeypatch.setattr(store.definitions, "put", raced)
-    answer = await house.operator.post("/workflows", json={**PLAIN, "id": "gate", "name": "gate"})
-    problem(answer, 403, "foreign_definition")
-    found = told(await house.viewer.get("/workflows/gate"))
+    answer = await harness.operator.post("/workflows", json={**PLAIN, "id": "gate", "name": "gate"})
+    expect_problem(answer, 403, "foreign_definition")
+    found = expect_json(await harness.viewer.get("/workflows/gate"))
     assert (found["version"], found["created_by"]) == (1, CEO)
 
 
 async def test_a_guarded_run_puts_no_version_on_a_definition_stored_meanwhile(
-    house: House, monkeypatch: pytest.MonkeyPatch
+    harness: ServerHarness, monkeypatch: pytest.MonkeyPatch
 ):
-    store = house.engine.store
+    store = harness.engine.store
     put = store.definitions.put
 
     def raced(row: DefinitionRow, owner: str | None = None) -> bool:
@@ -471,36 +493,47 @@ async def test_a_guarded_run_puts_no_version_on_a_definition_stored_meanwhile(
 
     monkeypatch.setattr(store.definitions, "put", raced)
     run = {"team": "gate", "agent": "a", "limits": {}}
-    problem(await house.operator.post("/guarded-runs", json=run), 409, "not_guarded")
-    assert told(await house.viewer.get("/workflows/gate"))["created_by"] == CEO
+    expect_problem(await harness.operator.post("/guarded-runs", json=run), 409, "not_guarded")
+    assert expect_json(await harness.viewer.get("/workflows/gate"))["created_by"] == CEO
 
 
-async def test_only_a_ceo_stores_a_definition_that_commits(house: House):
+async def test_only_a_ceo_stores_a_definition_that_commits(harness: ServerHarness):
     commits = chain(
         node("look", "approval", approvers=[OPERATOR]),
         node("apply", kind="commit", role="engineering-manager"),
         id="backdoor",
     )
-    problem(await house.operator.post("/workflows", json=commits), 403, "commit_unapproved")
-    told(await house.operator.post("/workflows", json={**PLAIN, "id": "own", "name": "own"}), 201)
+    expect_problem(
+        await harness.operator.post("/workflows", json=commits), 403, "commit_unapproved"
+    )
+    expect_json(
+        await harness.operator.post("/workflows", json={**PLAIN, "id": "own", "name": "own"}), 201
+    )
     changed = {**commits, "id": "own", "name": "own"}
-    problem(await house.operator.put("/workflows/own", json=changed), 403, "commit_unapproved")
-    told(await house.ceo.post("/workflows", json=commits), 201)
+    expect_problem(
+        await harness.operator.put("/workflows/own", json=changed), 403, "commit_unapproved"
+    )
+    expect_json(await harness.ceo.post("/workflows", json=commits), 201)
 
 
-async def test_an_operator_does_not_begin_a_run_behind_an_approval(house: House):
-    await house.define(GATED, ASKS)
-    bead = await house.file()
+async def test_an_operator_does_not_begin_a_run_behind_an_approval(harness: ServerHarness):
+    await harness.define(GATED, ASKS)
+    bead = await harness.file()
     path = f"/beads/{bead['id']}/executions"
     for place in ("ship", "end"):
         body = {"workflow_id": "gated", "from_node": place}
-        problem(await house.operator.post(path, json=body), 403, "behind_approval")
+        expect_problem(await harness.operator.post(path, json=body), 403, "behind_approval")
     body = {"workflow_id": "gated", "from_node": "look"}
-    run = told(await house.operator.post(path, json=body), 201)
+    run = expect_json(await harness.operator.post(path, json=body), 201)
     close = {"action": "close", "reason": "enough"}
-    told(await house.ceo.post(f"/executions/{run['id']}/override", json=close))
-    problem(await house.operator.post(path, json={"from_node": "ship"}), 403, "behind_approval")
-    assert told(await house.ceo.post(path, json={"from_node": "ship"}), 201)["status"] == "running"
+    expect_json(await harness.ceo.post(f"/executions/{run['id']}/override", json=close))
+    expect_problem(
+        await harness.operator.post(path, json={"from_node": "ship"}), 403, "behind_approval"
+    )
+    assert (
+        expect_json(await harness.ceo.post(path, json={"from_node": "ship"}), 201)["status"]
+        == "running"
+    )
 
 
 # Connections

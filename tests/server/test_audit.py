@@ -7,8 +7,8 @@ from threading import Event
 from typing import Any
 
 import pytest
-from tests.engine.at_work import chain, node
-from tests.server.house import ASKS, PLAIN, House, pages, problem, told
+from tests.engine.engines import chain, node
+from tests.server.harness import ASKS, PLAIN, ServerHarness, expect_json, expect_problem, list_all
 
 from handrail.engine.audit import trail
 from handrail.engine.audit.verification import verify
@@ -22,139 +22,145 @@ pytest_plugins = ["tests.fixtures_postgres"]
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
-def any_house(request: pytest.FixtureRequest, tmp_path: Any, clock: ManualClock) -> House:
+def any_harness(request: pytest.FixtureRequest, tmp_path: Any, clock: ManualClock) -> ServerHarness:
     url = f"sqlite:///{tmp_path / 'work.db'}"
     if request.param == "postgres":
         url = request.getfixturevalue("postgres_url")
-    return House(url, clock)
+    return ServerHarness(url, clock)
 
 
-async def busy(house: House) -> dict[str, Any]:
+async def busy(harness: ServerHarness) -> dict[str, Any]:
     """A run that was answered, one that was closed, one that goes on."""
-    await house.define(ASKS, PLAIN, chain(node("check", role="qa-engineer"), id="checks"))
-    house.works()
-    answered = await house.asked()
+    await harness.define(ASKS, PLAIN, chain(node("check", role="qa-engineer"), id="checks"))
+    harness.works()
+    answered = await harness.asked()
     body = {"decision": "approve", "text": "well done"}
-    told(await house.ceo.post(f"/approvals/{answered['id']}/answer", json=body))
-    closed = await house.file("checks")
+    expect_json(await harness.ceo.post(f"/approvals/{answered['id']}/answer", json=body))
+    closed = await harness.file("checks")
     close = {"action": "close", "reason": "not needed"}
-    told(await house.ceo.post(f"/executions/{closed['execution_id']}/override", json=close))
-    await house.file("checks")
-    await house.quiet()
+    expect_json(
+        await harness.ceo.post(f"/executions/{closed['execution_id']}/override", json=close)
+    )
+    await harness.file("checks")
+    await harness.quiet()
     return {"answered": answered["execution_id"], "closed": closed["execution_id"]}
 
 
 @pytest.mark.requirement("L16")
-async def test_the_audit_has_everything_in_the_order_of_commits_the_last_first(any_house: House):
-    await busy(any_house)
-    found = await pages(any_house.viewer, "/audit", limit=7)
+async def test_the_audit_has_everything_in_the_order_of_commits_the_last_first(
+    any_harness: ServerHarness,
+):
+    await busy(any_harness)
+    found = await list_all(any_harness.viewer, "/audit", limit=7)
     order = [one["commit"] for one in found]
     assert order == sorted(order, reverse=True)
     by_run: dict[str, list[int]] = {}
     for one in reversed(found):
         by_run.setdefault(one["execution_id"], []).append(one["seq"])
     for run_id, numbers in by_run.items():
-        events = await any_house.engine.runs.history(run_id)
+        events = await any_harness.engine.runs.history(run_id)
         assert numbers == list(range(1, len(events) + 1))
     assert len(by_run) == 3
     for one in found:
         assert {"execution_id", "seq", "type", "at", "actor", "commit"} <= set(one)
 
 
-async def test_an_event_of_the_audit_is_the_event_of_the_history(house: House):
-    runs = await busy(house)
-    found = await pages(house.viewer, "/audit", execution_id=runs["answered"], limit=3)
-    shown = await house.engine.run_queries.events(runs["answered"], 0, 500)
+async def test_an_event_of_the_audit_is_the_event_of_the_history(harness: ServerHarness):
+    runs = await busy(harness)
+    found = await list_all(harness.viewer, "/audit", execution_id=runs["answered"], limit=3)
+    shown = await harness.engine.run_queries.events(runs["answered"], 0, 500)
     assert [{k: v for k, v in one.items() if k != "commit"} for one in reversed(found)] == shown
-    everything = await pages(house.viewer, "/audit")
+    everything = await list_all(harness.viewer, "/audit")
     assert [one for one in everything if one["execution_id"] == runs["answered"]] == found
 
 
 @pytest.mark.requirement("L16")
-async def test_what_somebody_did_can_be_asked_for(any_house: House):
-    runs = await busy(any_house)
-    found = await pages(any_house.viewer, "/audit", actor="ana", limit=1)
+async def test_what_somebody_did_can_be_asked_for(any_harness: ServerHarness):
+    runs = await busy(any_harness)
+    found = await list_all(any_harness.viewer, "/audit", actor="ana", limit=1)
     acts = [(one["type"], one["execution_id"]) for one in found]
     answered = runs["answered"]
     assert acts == [("ended", runs["closed"]), ("moved", answered), ("answered", answered)]
     assert found[2]["text"] == "well done"
-    filed = await pages(any_house.viewer, "/audit", actor="olga")
+    filed = await list_all(any_harness.viewer, "/audit", actor="olga")
     assert {one["type"] for one in filed} == {"started"}
     both = {"actor": "ana", "execution_id": runs["closed"]}
-    assert [one["type"] for one in await pages(any_house.viewer, "/audit", **both)] == ["ended"]
+    assert [one["type"] for one in await list_all(any_harness.viewer, "/audit", **both)] == [
+        "ended"
+    ]
 
 
-async def test_people_asks_for_what_people_did_and_how_runs_ended(house: House):
-    runs = await busy(house)
-    everything = await pages(house.viewer, "/audit")
+async def test_people_asks_for_what_people_did_and_how_runs_ended(harness: ServerHarness):
+    runs = await busy(harness)
+    everything = await list_all(harness.viewer, "/audit")
     expected = [one for one in everything if is_human_act_or_end(one)]
-    assert await pages(house.viewer, "/audit", people=True, limit=2) == expected
+    assert await list_all(harness.viewer, "/audit", people=True, limit=2) == expected
     assert 4 < len(expected) < len(everything)
     of_one = [one for one in expected if one["execution_id"] == runs["answered"]]
     query = {"people": True, "execution_id": runs["answered"]}
-    assert await pages(house.viewer, "/audit", **query) == of_one
+    assert await list_all(harness.viewer, "/audit", **query) == of_one
 
 
 async def test_a_page_looks_through_so_much_and_no_more(
-    house: House, monkeypatch: pytest.MonkeyPatch
+    harness: ServerHarness, monkeypatch: pytest.MonkeyPatch
 ):
     """A page of somebody who did little may be empty, and not the last."""
-    runs = await busy(house)
+    runs = await busy(harness)
     monkeypatch.setattr(trail, "SCANNED_PAGES_MAX", 1)
     monkeypatch.setattr(trail, "PAGE_ITEMS_MAX", 2)
-    page = told(await house.viewer.get("/audit", params={"actor": "ana"}))
+    page = expect_json(await harness.viewer.get("/audit", params={"actor": "ana"}))
     assert page["items"] == []
     assert page["next_cursor"] is not None
-    found = await pages(house.viewer, "/audit", actor="ana")
+    found = await list_all(harness.viewer, "/audit", actor="ana")
     assert [one["type"] for one in found] == ["ended", "moved", "answered"]
     query = {"actor": "ana", "execution_id": runs["answered"]}
-    found = await pages(house.viewer, "/audit", **query)
+    found = await list_all(harness.viewer, "/audit", **query)
     assert [one["type"] for one in found] == ["moved", "answered"]
 
 
-async def test_what_cannot_be_asked_for_is_told(house: House):
-    get = house.viewer.get
-    problem(await get("/audit", params={"execution_id": "none"}), 404, "unknown_run")
-    problem(await get("/audit", params={"cursor": "x"}), 422, "bad_cursor")
-    run = (await busy(house))["closed"]
+async def test_what_cannot_be_asked_for_is_told(harness: ServerHarness):
+    get = harness.viewer.get
+    expect_problem(await get("/audit", params={"execution_id": "none"}), 404, "unknown_run")
+    expect_problem(await get("/audit", params={"cursor": "x"}), 422, "bad_cursor")
+    run = (await busy(harness))["closed"]
     both = {"execution_id": run, "cursor": "3-1"}
-    problem(await get("/audit", params=both), 422, "bad_cursor")
-    problem(await get("/audit/verify", params={"head": "not a hash"}), 422, "bad_parameter")
+    expect_problem(await get("/audit", params=both), 422, "bad_cursor")
+    expect_problem(await get("/audit/verify", params={"head": "not a hash"}), 422, "bad_parameter")
 
 
 @pytest.mark.requirement("L16")
-async def test_a_record_that_nobody_touched_is_unaltered(any_house: House):
-    await busy(any_house)
-    found = told(await any_house.viewer.get("/audit/verify"))
+async def test_a_record_that_nobody_touched_is_unaltered(any_harness: ServerHarness):
+    await busy(any_harness)
+    found = expect_json(await any_harness.viewer.get("/audit/verify"))
     assert found["ok"] is True
     assert found["findings"] == []
     assert found["commits"] > 5
     assert found["entries"] >= found["commits"]
     kept = {"head": found["head"]}
-    await any_house.file("checks")
-    later = told(await any_house.viewer.get("/audit/verify", params=kept))
+    await any_harness.file("checks")
+    later = expect_json(await any_harness.viewer.get("/audit/verify", params=kept))
     assert later["ok"] is True
     assert later["head"] != found["head"]
     other = {"head": "0" * 64}
-    cut = told(await any_house.viewer.get("/audit/verify", params=other))
+    cut = expect_json(await any_harness.viewer.get("/audit/verify", params=other))
     assert (cut["ok"], cut["findings"][0]["code"]) == (False, "head_missing")
 
 
 @pytest.mark.requirement("L16")
-async def test_an_altered_record_is_told_with_its_place(house: House):
-    runs = await busy(house)
-    with closing(sqlite3.connect(house.url.removeprefix("sqlite:///"))) as db:
+async def test_an_altered_record_is_told_with_its_place(harness: ServerHarness):
+    runs = await busy(harness)
+    with closing(sqlite3.connect(harness.url.removeprefix("sqlite:///"))) as db:
         changed = "UPDATE journal SET body = replace(body, 'well done', 'badly done')"
         db.execute(changed)
         db.commit()
-    found = told(await house.viewer.get("/audit/verify"))
+    found = expect_json(await harness.viewer.get("/audit/verify"))
     assert found["ok"] is False
     altered = [one for one in found["findings"] if one["code"] == "entry_changed"]
     assert {one["stream"] for one in altered} == {runs["answered"]}
 
 
 async def test_one_check_is_under_way_at_a_time_and_all_who_ask_hear_it(
-    house: House, monkeypatch: pytest.MonkeyPatch
+    harness: ServerHarness, monkeypatch: pytest.MonkeyPatch
 ):
     begun, go_on, checks = asyncio.Event(), Event(), list[str | None]()
     loop = asyncio.get_running_loop()
@@ -166,21 +172,23 @@ async def test_one_check_is_under_way_at_a_time_and_all_who_ask_hear_it(
         return verify(store, head, **more)
 
     monkeypatch.setattr(audit, "verify", slowly)
-    first = asyncio.create_task(house.viewer.get("/audit/verify"))
+    first = asyncio.create_task(harness.viewer.get("/audit/verify"))
     await begun.wait()
-    second = asyncio.create_task(house.ceo.get("/audit/verify"))
-    other = asyncio.create_task(house.ceo.get("/audit/verify", params={"head": "0" * 64}))
-    while house.served.long_polls.count < 3:
+    second = asyncio.create_task(harness.ceo.get("/audit/verify"))
+    other = asyncio.create_task(harness.ceo.get("/audit/verify", params={"head": "0" * 64}))
+    while harness.served.long_polls.count < 3:
         await asyncio.sleep(0)
     assert checks == [None]
-    told(await house.viewer.get("/beads"))  # the server goes on meanwhile
+    expect_json(await harness.viewer.get("/beads"))  # the server goes on meanwhile
     go_on.set()
-    assert told(await first) == told(await second)
-    assert told(await other)["ok"] is False
+    assert expect_json(await first) == expect_json(await second)
+    assert expect_json(await other)["ok"] is False
     assert checks == [None, "0" * 64]
 
 
-async def test_a_check_ends_with_the_server(house: House, monkeypatch: pytest.MonkeyPatch):
+async def test_a_check_ends_with_the_server(
+    harness: ServerHarness, monkeypatch: pytest.MonkeyPatch
+):
     begun = asyncio.Event()
     loop = asyncio.get_running_loop()
 
@@ -190,16 +198,16 @@ async def test_a_check_ends_with_the_server(house: House, monkeypatch: pytest.Mo
             loop.call_soon_threadsafe(begun.set)
 
     monkeypatch.setattr(audit, "verify", endless)
-    asking = asyncio.create_task(house.viewer.get("/audit/verify"))
+    asking = asyncio.create_task(harness.viewer.get("/audit/verify"))
     await begun.wait()
-    waits: LongPolls = house.served.long_polls
+    waits: LongPolls = harness.served.long_polls
     waits.draining.set()
-    problem(await asking, 503, "draining")
-    await house.served.audit_verifier.close()
+    expect_problem(await asking, 503, "draining")
+    await harness.served.audit_verifier.close()
 
 
 async def test_a_database_in_memory_cannot_be_verified_and_it_says_so(clock: ManualClock):
-    async with House("sqlite://", clock).opened() as house:
-        found = problem(await house.viewer.get("/audit/verify"), 409, "in_memory")
+    async with ServerHarness("sqlite://", clock).opened() as harness:
+        found = expect_problem(await harness.viewer.get("/audit/verify"), 409, "in_memory")
         assert "memory" in found["detail"]
-        assert told(await house.viewer.get("/audit"))["items"] == []
+        assert expect_json(await harness.viewer.get("/audit"))["items"] == []

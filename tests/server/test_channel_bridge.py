@@ -10,10 +10,10 @@ from queue import Queue
 from typing import Any
 
 import pytest
-from tests.client.serving import PATIENCE, Server
-from tests.server.house import House, problem, told
-from tests.server.receiver import Receiver
+from tests.client.live_server import PATIENCE, Server
+from tests.server.harness import ServerHarness, expect_json, expect_problem
 from tests.server.test_channels import log, posted, room
+from tests.server.webhook_receiver import Receiver
 
 from handrail import Client
 from handrail.server.settings import ServerSettings
@@ -25,18 +25,20 @@ TALK = {"events": ["channel.message"]}
 
 
 @pytest.fixture
-def inside(tmp_path: Path, clock: ManualClock) -> House:
+def inside(tmp_path: Path, clock: ManualClock) -> ServerHarness:
     """A server that may tell somebody on its own machine."""
-    found = House(f"sqlite:///{tmp_path / 'inside.db'}", clock)
+    found = ServerHarness(f"sqlite:///{tmp_path / 'inside.db'}", clock)
     found.settings = ServerSettings(webhook_private=True)
     return found
 
 
 @asynccontextmanager
-async def bridged(house: House, **wanted: Any) -> AsyncIterator[tuple[Receiver, dict[str, Any]]]:
+async def bridged(
+    harness: ServerHarness, **wanted: Any
+) -> AsyncIterator[tuple[Receiver, dict[str, Any]]]:
     async with Receiver().listening() as receiver:
         body = {"url": receiver.url, **wanted}
-        yield receiver, told(await house.admin.post("/webhooks", json=body), 201)
+        yield receiver, expect_json(await harness.admin.post("/webhooks", json=body), 201)
 
 
 def example(page: str, name: str) -> dict[str, Any]:
@@ -49,13 +51,13 @@ def example(page: str, name: str) -> dict[str, Any]:
 
 
 @pytest.mark.requirement("T6")
-async def test_what_people_and_agents_say_goes_out_signed_and_in_order(inside: House):
+async def test_what_people_and_agents_say_goes_out_signed_and_in_order(inside: ServerHarness):
     (ada,) = await room(inside, "ada")
     await posted(inside, "before anybody listened")
     async with bridged(inside, **TALK) as (receiver, hook):
         await posted(inside, "please look", to="ada")
         turn = await ada.turn()
-        told(await ada.say("looks good", turn=turn["turn"]), 201)
+        expect_json(await ada.say("looks good", turn=turn["turn"]), 201)
         await ada.done(turn)
         await inside.served.webhook_sender.send_due()
         await inside.served.webhook_sender.send_due()
@@ -68,7 +70,7 @@ async def test_what_people_and_agents_say_goes_out_signed_and_in_order(inside: H
         assert second["message"]["author"] == "ada"
         assert second["message"]["human"] is False
         assert first["id"] != second["id"]
-        read = told(await inside.viewer.get("/channels/reviews/messages"))["items"]
+        read = expect_json(await inside.viewer.get("/channels/reviews/messages"))["items"]
         said = [one["id"] for one in read if one["kind"] == "message"]
         assert [first["message"]["id"], second["message"]["id"]] == said[1:]
         for one in receiver.received:
@@ -77,7 +79,7 @@ async def test_what_people_and_agents_say_goes_out_signed_and_in_order(inside: H
             assert one.headers["handrail-event"] == "channel.message"
 
 
-async def test_who_does_not_ask_for_talk_is_told_none(inside: House):
+async def test_who_does_not_ask_for_talk_is_told_none(inside: ServerHarness):
     await room(inside)
     async with bridged(inside) as (receiver, hook):
         assert "channel.message" not in hook["events"]
@@ -86,7 +88,7 @@ async def test_who_does_not_ask_for_talk_is_told_none(inside: House):
         assert receiver.received == []
 
 
-async def test_what_a_bridge_could_not_take_comes_again_under_the_same_id(inside: House):
+async def test_what_a_bridge_could_not_take_comes_again_under_the_same_id(inside: ServerHarness):
     await room(inside)
     async with bridged(inside, **TALK) as (receiver, _):
         receiver.status = 503
@@ -99,16 +101,18 @@ async def test_what_a_bridge_could_not_take_comes_again_under_the_same_id(inside
         assert first == again
 
 
-async def test_a_bridges_token_speaks_for_the_bridge_alone(inside: House):
+async def test_a_bridges_token_speaks_for_the_bridge_alone(inside: ServerHarness):
     await room(inside)
     bridge = await inside.client("chat", "operator")
     forged = {"text": "approved", "author": "ana"}
-    problem(await bridge.post("/channels/reviews/messages", json=forged), 403, "forged_author")
+    expect_problem(
+        await bridge.post("/channels/reviews/messages", json=forged), 403, "forged_author"
+    )
     for _ in range(2):
         answer = await bridge.post(
             "/channels/reviews/messages", json={"text": "hi"}, headers={"Idempotency-Key": "m-1"}
         )
-        assert told(answer, 201)["author"] == "chat"
+        assert expect_json(answer, 201)["author"] == "chat"
     assert await log(inside) == ["hi"]
 
 
@@ -120,20 +124,24 @@ def test_the_examples_of_the_pages_bring_messages_out_and_in_once(tmp_path: Path
     server = Server(
         f"sqlite:///{tmp_path / 'work.db'}", settings=ServerSettings(drain=0, webhook_private=True)
     )
-    with server, hooked(deliveries) as url, Client(server.url, server.token("admin")) as office:
-        secret = office.webhooks.create(url, events=TALK["events"]).secret
-        office.channels.create("reviews")
-        office.channels.create("plans")
+    with (
+        server,
+        hooked(deliveries) as url,
+        Client(server.url, server.token("admin")) as admin_client,
+    ):
+        secret = admin_client.webhooks.create(url, events=TALK["events"]).secret
+        admin_client.channels.create("reviews")
+        admin_client.channels.create("plans")
         with Client(server.url, server.token("operator", bridge["OWN"])) as client:
             for _ in range(2):  # the chat system is not sure that it was heard
                 bridge["to_channel"](client, "m-1", "bob", "please look")
-        office.channels.post("plans", "not for them")
-        office.channels.post("reviews", "looking")
+        admin_client.channels.post("plans", "not for them")
+        admin_client.channels.post("reviews", "looking")
         for _ in range(3):
             signed, body = deliveries.get(timeout=PATIENCE)
             assert review["is_from_handrail"](secret, signed, body)
             bridge["to_chat"](body, chat.append)
-        said = [one.text for one in office.channels.list_messages("reviews").items]
+        said = [one.text for one in admin_client.channels.list_messages("reviews").items]
     assert chat == ["test: looking"]
     assert said == ["bob: please look", "looking"]
 

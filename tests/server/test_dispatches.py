@@ -4,18 +4,24 @@ import asyncio
 from typing import Any
 
 import pytest
-from tests.engine.at_work import chain, node
-from tests.server.crew import crew, outsider, seq_of, waiting, warned
-from tests.server.house import PLAIN, WORKER, House, problem, told
-from tests.server.wire import Line
+from tests.engine.engines import chain, node
+from tests.server.harness import PLAIN, WORKER, ServerHarness, expect_json, expect_problem
+from tests.server.http_agents import (
+    last_seq,
+    register_agent,
+    register_hub_agents,
+    wait_for_long_polls,
+    warning_codes,
+)
+from tests.server.raw_connection import RawConnection
 
 LONG = chain(node("fix", multi_dispatch=True), id="long")
 
 
-async def test_a_dispatch_has_all_that_its_agent_needs(house: House) -> None:
-    await house.define(PLAIN)
-    agent = await outsider(house, "coder-7", WORKER)
-    bead = await house.file("plain", title="500 on /invoices", context={"severity": 3})
+async def test_a_dispatch_has_all_that_its_agent_needs(harness: ServerHarness) -> None:
+    await harness.define(PLAIN)
+    agent = await register_agent(harness, "coder-7", WORKER)
+    bead = await harness.file("plain", title="500 on /invoices", context={"severity": 3})
     dispatch = await agent.claim()
     execution_id = bead["execution_id"]
     assert dispatch["id"] == f"{execution_id}.d{dispatch['fence']}"
@@ -32,61 +38,63 @@ async def test_a_dispatch_has_all_that_its_agent_needs(house: House) -> None:
     assert dispatch["allowed"]["outcomes"] == ["success", "failure", "ask"]
     assert dispatch["history"] == dispatch["iterations"] == dispatch["handoff_sequence"] == []
     assert dispatch["remaining"] > 0
-    assert dispatch["lease_expires_at"] > house.clock.now().isoformat()[:19]
+    assert dispatch["lease_expires_at"] > harness.clock.now().isoformat()[:19]
 
 
 @pytest.mark.requirement("L3.2", "L8.4")
-async def test_a_dispatch_goes_to_one_agent_of_its_role(house: House) -> None:
-    await house.define(PLAIN)
-    first = await outsider(house, "coder-7", WORKER)
-    second = await outsider(house, "coder-8", WORKER)
-    designer = await outsider(house, "painter", "web-designer")
-    await house.file("plain")
+async def test_a_dispatch_goes_to_one_agent_of_its_role(harness: ServerHarness) -> None:
+    await harness.define(PLAIN)
+    first = await register_agent(harness, "coder-7", WORKER)
+    second = await register_agent(harness, "coder-8", WORKER)
+    designer = await register_agent(harness, "painter", "web-designer")
+    await harness.file("plain")
     assert (await designer.claims()).status_code == 204
     await first.claim()
     assert (await second.claims()).status_code == 204
 
 
-async def test_whoever_has_not_registered_is_told_to(house: House) -> None:
-    agent = await outsider(house, "coder-7")
-    refused = problem(await agent.claims(), 409, "no_session")
+async def test_whoever_has_not_registered_is_told_to(harness: ServerHarness) -> None:
+    agent = await register_agent(harness, "coder-7")
+    refused = expect_problem(await agent.claims(), 409, "no_session")
     assert "POST /api/v1/agents" in refused["detail"]
 
 
-async def test_a_result_is_accepted_and_the_run_goes_on(house: House) -> None:
-    await house.define(PLAIN)
-    agent = await outsider(house, "coder-7", WORKER)
-    bead = await house.file("plain")
+async def test_a_result_is_accepted_and_the_run_goes_on(harness: ServerHarness) -> None:
+    await harness.define(PLAIN)
+    agent = await register_agent(harness, "coder-7", WORKER)
+    bead = await harness.file("plain")
     answer = await agent.work("success", text="fixed", data={"commit": "abc"})
     assert answer["accepted"] is True
     assert answer["reason"] == ""
     assert answer["execution"]["id"] == bead["execution_id"]
     assert answer["execution"]["terminal_status"] == "done_success"
-    assert told(await house.viewer.get(f"/beads/{bead['id']}"))["context"]["commit"] == "abc"
+    assert (
+        expect_json(await harness.viewer.get(f"/beads/{bead['id']}"))["context"]["commit"] == "abc"
+    )
 
 
-async def test_a_claim_waits_until_there_is_something_to_do(house: House) -> None:
-    await house.define(PLAIN)
-    agent = await outsider(house, "coder-7", WORKER)
+async def test_a_claim_waits_until_there_is_something_to_do(harness: ServerHarness) -> None:
+    await harness.define(PLAIN)
+    agent = await register_agent(harness, "coder-7", WORKER)
     claiming = asyncio.create_task(agent.claim(wait=30))
-    await waiting(house)
-    bead = await house.file("plain")
+    await wait_for_long_polls(harness)
+    bead = await harness.file("plain")
     assert (await claiming)["execution_id"] == bead["execution_id"]
-    assert house.served.long_polls.count == 0
+    assert harness.served.long_polls.count == 0
 
 
-async def test_a_claim_that_waits_ends_when_the_server_does(house: House) -> None:
-    agent = await outsider(house, "coder-7", WORKER)
+async def test_a_claim_that_waits_ends_when_the_server_does(harness: ServerHarness) -> None:
+    agent = await register_agent(harness, "coder-7", WORKER)
     claiming = asyncio.create_task(agent.claims(wait=30))
-    await waiting(house)
-    house.served.long_polls.draining.set()
+    await wait_for_long_polls(harness)
+    harness.served.long_polls.draining.set()
     assert (await claiming).status_code == 204
     assert (await agent.claims(wait=30)).status_code == 204
 
 
 @pytest.mark.parametrize("wait", [-1, "5", 1e400, None])
-async def test_a_wait_is_a_number_of_seconds(house: House, wait: object) -> None:
-    agent = await outsider(house, "coder-7", WORKER)
+async def test_a_wait_is_a_number_of_seconds(harness: ServerHarness, wait: object) -> None:
+    agent = await register_agent(harness, "coder-7", WORKER)
     text = f'{{"agent_id": "coder-7", "wait": {"1e400" if wait == 1e400 else _json(wait)}}}'
     answer = await agent.http.post("/dispatches/claim", content=text)
     assert answer.status_code in (400, 422), answer.text
@@ -98,37 +106,39 @@ def _json(value: object) -> str:
 
 @pytest.mark.parametrize("key", [{}, {"Idempotency-Key": "k"}])
 async def test_whoever_goes_away_while_it_waits_takes_no_work_with_it(
-    house: House, key: dict[str, str]
+    harness: ServerHarness, key: dict[str, str]
 ) -> None:
-    await house.define(PLAIN)
-    agent = await outsider(house, "coder-7", WORKER)
+    await harness.define(PLAIN)
+    agent = await register_agent(harness, "coder-7", WORKER)
     headers = {"Authorization": agent.http.headers["Authorization"], **key}
     body = b'{"agent_id": "coder-7", "wait": 30}'
-    line = Line(house.served, "POST", "/dispatches/claim", headers, body)
-    await waiting(house)
+    line = RawConnection(harness.served, "POST", "/dispatches/claim", headers, body)
+    await wait_for_long_polls(harness)
     await line.cut()
-    assert house.served.long_polls.count == 0
-    await house.file("plain")
-    other = await outsider(house, "coder-8", WORKER)
+    assert harness.served.long_polls.count == 0
+    await harness.file("plain")
+    other = await register_agent(harness, "coder-8", WORKER)
     dispatch = await other.claim()
     assert dispatch["attempt"] == 1
 
 
-async def test_an_answer_that_got_lost_is_given_again(house: House) -> None:
-    await house.define(PLAIN)
-    agent = await outsider(house, "coder-7", WORKER)
-    await house.file("plain")
+async def test_an_answer_that_got_lost_is_given_again(harness: ServerHarness) -> None:
+    await harness.define(PLAIN)
+    agent = await register_agent(harness, "coder-7", WORKER)
+    await harness.file("plain")
     lost = await agent.claim()
     again = await agent.claim()
     assert (again["id"], again["attempt"]) == (lost["id"], 1)
     assert (await agent.claims(holding=[lost["id"]])).status_code == 204
 
 
-async def test_an_agent_with_room_is_given_first_what_it_does_not_know_of(house: House) -> None:
-    await house.define(PLAIN)
-    agent = await outsider(house, "coder-7", WORKER, capacity=3)
+async def test_an_agent_with_room_is_given_first_what_it_does_not_know_of(
+    harness: ServerHarness,
+) -> None:
+    await harness.define(PLAIN)
+    agent = await register_agent(harness, "coder-7", WORKER, capacity=3)
     for _ in range(3):
-        await house.file("plain")
+        await harness.file("plain")
     known = await agent.claim(holding=[])
     lost = await agent.claim(holding=[known["id"]])
     assert (await agent.claim(holding=[known["id"]]))["id"] == lost["id"]
@@ -136,41 +146,45 @@ async def test_an_agent_with_room_is_given_first_what_it_does_not_know_of(house:
     assert third["id"] not in (known["id"], lost["id"])
 
 
-async def test_a_heartbeat_keeps_a_dispatch_and_says_when_it_is_over(house: House) -> None:
-    await house.define(PLAIN)
-    agent = await outsider(house, "coder-7", WORKER)
-    await house.file("plain")
+async def test_a_heartbeat_keeps_a_dispatch_and_says_when_it_is_over(
+    harness: ServerHarness,
+) -> None:
+    await harness.define(PLAIN)
+    agent = await register_agent(harness, "coder-7", WORKER)
+    await harness.file("plain")
     dispatch = await agent.claim()
     path, body = f"/dispatches/{dispatch['id']}/heartbeat", {"fence": dispatch["fence"]}
-    house.clock.advance(seconds=30)
-    alive = told(await agent.http.post(path, json=body))
+    harness.clock.advance(seconds=30)
+    alive = expect_json(await agent.http.post(path, json=body))
     assert (alive["ended"], alive["reason"]) == (False, "")
     assert alive["lease_expires_at"] > dispatch["lease_expires_at"]
-    house.clock.advance(seconds=45)
-    await house.engine.tick()
-    assert told(await agent.http.post(path, json=body))["ended"] is False
+    harness.clock.advance(seconds=45)
+    await harness.engine.tick()
+    assert expect_json(await agent.http.post(path, json=body))["ended"] is False
     wanted = {"action": "close", "reason": "not needed"}
-    told(await house.ceo.post(f"/executions/{dispatch['execution_id']}/override", json=wanted))
-    over = told(await agent.http.post(path, json=body))
+    expect_json(
+        await harness.ceo.post(f"/executions/{dispatch['execution_id']}/override", json=wanted)
+    )
+    over = expect_json(await agent.http.post(path, json=body))
     assert over["ended"] is True
     assert over["reason"]
 
 
-async def test_a_dispatch_that_is_handed_back_is_offered_again(house: House) -> None:
-    await house.define(PLAIN)
-    agent = await outsider(house, "coder-7", WORKER)
-    other = await outsider(house, "coder-8", WORKER)
-    await house.file("plain")
+async def test_a_dispatch_that_is_handed_back_is_offered_again(harness: ServerHarness) -> None:
+    await harness.define(PLAIN)
+    agent = await register_agent(harness, "coder-7", WORKER)
+    other = await register_agent(harness, "coder-8", WORKER)
+    await harness.file("plain")
     dispatch = await agent.claim()
     path = f"/dispatches/{dispatch['id']}/release"
     body = {"fence": dispatch["fence"], "reason": "shutting down"}
     foreign = {"fence": dispatch["fence"]}
-    problem(await other.http.post(path, json=foreign), 409, "foreign")
-    assert told(await agent.http.post(path, json=body))["execution"]["status"] == "running"
+    expect_problem(await other.http.post(path, json=foreign), 409, "foreign")
+    assert expect_json(await agent.http.post(path, json=body))["execution"]["status"] == "running"
     again = await other.claim()
     assert again["attempt"] == 2
     assert any("shutting down" in step["reason"] for step in again["history"])
-    problem(await agent.http.post(path, json=body), 409, "late")
+    expect_problem(await agent.http.post(path, json=body), 409, "late")
 
 
 @pytest.mark.parametrize(
@@ -192,46 +206,46 @@ async def test_a_dispatch_that_is_handed_back_is_offered_again(house: House) -> 
 )
 @pytest.mark.requirement("L2.1")
 async def test_what_is_no_result_costs_nothing_and_the_dispatch_stays_open(
-    house: House, result: dict[str, Any], place: str | None
+    harness: ServerHarness, result: dict[str, Any], place: str | None
 ) -> None:
-    await house.define(PLAIN)
-    agent = await outsider(house, "coder-7", WORKER)
-    bead = await house.file("plain")
+    await harness.define(PLAIN)
+    agent = await register_agent(harness, "coder-7", WORKER)
+    bead = await harness.file("plain")
     dispatch = await agent.claim()
-    before = await seq_of(house, bead["execution_id"])
+    before = await last_seq(harness, bead["execution_id"])
     refused = await agent.report(dispatch, **{"outcome": None, **result})
     assert refused.status_code == 422, refused.text
     if place is not None:
         assert any(place in error["path"] for error in refused.json()["errors"]), refused.text
-    assert await seq_of(house, bead["execution_id"]) == before
-    assert await house.notes(bead["execution_id"]) == []
-    assert told(await agent.report(dispatch))["accepted"] is True
+    assert await last_seq(harness, bead["execution_id"]) == before
+    assert await harness.notes(bead["execution_id"]) == []
+    assert expect_json(await agent.report(dispatch))["accepted"] is True
 
 
-async def test_without_a_fence_there_is_no_result(house: House) -> None:
-    await house.define(PLAIN)
-    agent = await outsider(house, "coder-7", WORKER)
-    await house.file("plain")
+async def test_without_a_fence_there_is_no_result(harness: ServerHarness) -> None:
+    await harness.define(PLAIN)
+    agent = await register_agent(harness, "coder-7", WORKER)
+    await harness.file("plain")
     dispatch = await agent.claim()
     path = f"/dispatches/{dispatch['id']}/result"
-    problem(await agent.http.post(path, json={"outcome": "success"}), 422, "bad_body")
-    problem(await agent.http.post(path), 422, "bad_parameter")
-    told(await agent.report(dispatch))
+    expect_problem(await agent.http.post(path, json={"outcome": "success"}), 422, "bad_body")
+    expect_problem(await agent.http.post(path), 422, "bad_parameter")
+    expect_json(await agent.report(dispatch))
 
 
 @pytest.mark.requirement("L2.1", "L2.2")
-async def test_a_multi_dispatch_node_may_be_continued(house: House) -> None:
-    await house.define(LONG)
-    agent = await outsider(house, "coder-7", WORKER)
-    await house.file("long")
+async def test_a_multi_dispatch_node_may_be_continued(harness: ServerHarness) -> None:
+    await harness.define(LONG)
+    agent = await register_agent(harness, "coder-7", WORKER)
+    await harness.file("long")
     assert (await agent.work("continue", text="half"))["accepted"] is True
     dispatch = await agent.claim()
     assert dispatch["attempt"] == 2
     assert dispatch["history"][0]["text"] == "half"
 
 
-async def test_an_unknown_dispatch_is_not_found(house: House) -> None:
-    agent = await outsider(house, "coder-7", WORKER)
+async def test_an_unknown_dispatch_is_not_found(harness: ServerHarness) -> None:
+    agent = await register_agent(harness, "coder-7", WORKER)
     for name in ("nonsense", "run.d1", "run.dx", ".d", "run.d99999999999999999999"):
         for what in ("result", "heartbeat", "release"):
             body = {"fence": 1, "outcome": "success"}
@@ -239,21 +253,23 @@ async def test_an_unknown_dispatch_is_not_found(house: House) -> None:
             assert answer.status_code == 404, (name, what, answer.text)
 
 
-async def test_what_an_agent_says_it_measured_is_only_what_it_says(house: House) -> None:
-    await house.define(PLAIN)
-    agent = await outsider(house, "coder-7", WORKER)
-    bead = await house.file("plain")
+async def test_what_an_agent_says_it_measured_is_only_what_it_says(harness: ServerHarness) -> None:
+    await harness.define(PLAIN)
+    agent = await register_agent(harness, "coder-7", WORKER)
+    bead = await harness.file("plain")
     checks = [{"command": "pytest", "exit_code": 0}]
     await agent.work("success", evidence={"checks": checks, "measured": True})
-    (step,) = told(await house.viewer.get(f"/executions/{bead['execution_id']}/steps"))["items"]
+    (step,) = expect_json(await harness.viewer.get(f"/executions/{bead['execution_id']}/steps"))[
+        "items"
+    ]
     assert step["result"]["evidence"]["checks"] == checks
     assert not step["result"]["evidence"].get("measured", False)
 
 
 @pytest.mark.requirement("H6.1", "K20")
-async def test_a_team_hands_over_by_the_last_line_of_a_text(house: House) -> None:
-    agents = await crew(house)
-    bead = await house.file("hub")
+async def test_a_team_hands_over_by_the_last_line_of_a_text(harness: ServerHarness) -> None:
+    agents = await register_hub_agents(harness)
+    bead = await harness.file("hub")
     first = await agents["orchestrator"].work(None, text="Let me see.\nHANDOFF: memory: seen it?")
     assert first["accepted"] is True
     assert first["execution"]["current_node_id"] == "memory"
@@ -265,7 +281,7 @@ async def test_a_team_hands_over_by_the_last_line_of_a_text(house: House) -> Non
     end = await agents["ticketing"].work(None, text="Resolved.\nTERMINATE_WORKFLOW: resolved.")
     assert end["execution"]["terminal_status"] == "done_success"
     assert end["execution"]["stop"]["reason"] == "resolved"
-    view = told(await house.viewer.get(f"/executions/{bead['execution_id']}"))
+    view = expect_json(await harness.viewer.get(f"/executions/{bead['execution_id']}"))
     assert [hand["to"] for hand in view["handoff_sequence"]] == [
         "memory",
         "orchestrator",
@@ -276,22 +292,22 @@ async def test_a_team_hands_over_by_the_last_line_of_a_text(house: House) -> Non
 
 
 @pytest.mark.requirement("H6.1", "K20")
-async def test_a_text_that_says_neither_is_refused_and_costs_a_step(house: House) -> None:
-    agents = await crew(house)
-    bead = await house.file("hub")
+async def test_a_text_that_says_neither_is_refused_and_costs_a_step(harness: ServerHarness) -> None:
+    agents = await register_hub_agents(harness)
+    bead = await harness.file("hub")
     answer = await agents["orchestrator"].work(None, text="HANDOFF: memory: x\nor maybe not")
     assert answer["accepted"] is False
     assert "hand off or terminate" in answer["reason"]
     again = await agents["orchestrator"].claim()
     assert again["agent"] == "orchestrator"
     assert "hand off or terminate" in again["last_refusal"]
-    assert await warned(house, bead["execution_id"]) == ["says_neither"]
+    assert await warning_codes(harness, bead["execution_id"]) == ["says_neither"]
 
 
 @pytest.mark.requirement("H6.1", "K20")
-async def test_the_third_refused_move_in_a_row_ends_the_run(house: House) -> None:
-    agents = await crew(house)
-    await house.file("hub")
+async def test_the_third_refused_move_in_a_row_ends_the_run(harness: ServerHarness) -> None:
+    agents = await register_hub_agents(harness)
+    await harness.file("hub")
     moves = (
         {"outcome": "terminate", "reason": "done"},
         {"outcome": "handoff", "to": "a stranger", "reason": "help"},
@@ -316,59 +332,61 @@ async def test_the_third_refused_move_in_a_row_ends_the_run(house: House) -> Non
     ],
 )
 async def test_a_move_that_lacks_something_costs_nothing(
-    house: House, result: dict[str, Any]
+    harness: ServerHarness, result: dict[str, Any]
 ) -> None:
-    agents = await crew(house)
-    bead = await house.file("hub")
+    agents = await register_hub_agents(harness)
+    bead = await harness.file("hub")
     await agents["orchestrator"].work("handoff", to="ticketing", reason="close it")
     dispatch = await agents["ticketing"].claim()
-    before = await seq_of(house, bead["execution_id"])
+    before = await last_seq(harness, bead["execution_id"])
     refused = await agents["ticketing"].report(dispatch, **{"outcome": None, **result})
     assert refused.status_code == 422, refused.text
-    assert await seq_of(house, bead["execution_id"]) == before
+    assert await last_seq(harness, bead["execution_id"]) == before
     done = {"status": "done_partial", "remaining": ["the printer"], "reason": "enough"}
-    end = told(await agents["ticketing"].report(dispatch, "terminate", **done))
+    end = expect_json(await agents["ticketing"].report(dispatch, "terminate", **done))
     assert end["execution"]["terminal_status"] == "done_partial"
     assert end["execution"]["stop"]["remaining"] == ["the printer"]
 
 
 @pytest.mark.requirement("H5.5")
-async def test_the_terminators_own_last_line_wins_over_its_handoff(house: House) -> None:
-    agents = await crew(house)
-    bead = await house.file("hub")
+async def test_the_terminators_own_last_line_wins_over_its_handoff(harness: ServerHarness) -> None:
+    agents = await register_hub_agents(harness)
+    bead = await harness.file("hub")
     await agents["orchestrator"].work("handoff", to="ticketing", reason="close it")
     end = await agents["ticketing"].work(
         "handoff", to="orchestrator", reason="?", text="Resolved.\n**TERMINATE_WORKFLOW**"
     )
     assert end["execution"]["terminal_status"] == "done_success"
-    assert await warned(house, bead["execution_id"]) == ["marker_wins"]
+    assert await warning_codes(harness, bead["execution_id"]) == ["marker_wins"]
 
 
 async def test_an_agents_question_waits_for_a_person_and_comes_back_with_the_answer(
-    house: House,
+    harness: ServerHarness,
 ) -> None:
-    await house.define(PLAIN)
-    agent = await outsider(house, "coder-7", WORKER)
-    await house.file("plain")
+    await harness.define(PLAIN)
+    agent = await register_agent(harness, "coder-7", WORKER)
+    await harness.file("plain")
     asked = await agent.work("ask", question="Which one?", options=["a", "b"])
     assert asked["execution"]["status"] == "waiting"
     assert (await agent.claims()).status_code == 204
-    (question,) = told(await house.viewer.get("/approvals", params={"status": "open"}))["items"]
+    (question,) = expect_json(await harness.viewer.get("/approvals", params={"status": "open"}))[
+        "items"
+    ]
     path = f"/approvals/{question['id']}/answer"
-    told(await house.operator.post(path, json={"text": "the second"}))
+    expect_json(await harness.operator.post(path, json={"text": "the second"}))
     assert (await agent.claim())["answer"] == "the second"
 
 
-async def test_the_same_key_and_body_again_gets_the_first_answer(house: House) -> None:
-    await house.define(PLAIN)
-    agent = await outsider(house, "coder-7", WORKER)
-    bead = await house.file("plain")
+async def test_the_same_key_and_body_again_gets_the_first_answer(harness: ServerHarness) -> None:
+    await harness.define(PLAIN)
+    agent = await register_agent(harness, "coder-7", WORKER)
+    bead = await harness.file("plain")
     dispatch = await agent.claim()
     path, body = f"/dispatches/{dispatch['id']}/result", {"fence": dispatch["fence"]}
     body |= {"outcome": "failure", "reason": "no"}
     key = {"Idempotency-Key": "one"}
-    first = told(await agent.http.post(path, json=body, headers=key))
-    seq = await seq_of(house, bead["execution_id"])
-    assert told(await agent.http.post(path, json=body, headers=key)) == first
-    assert await seq_of(house, bead["execution_id"]) == seq
-    assert await house.notes(bead["execution_id"]) == []
+    first = expect_json(await agent.http.post(path, json=body, headers=key))
+    seq = await last_seq(harness, bead["execution_id"])
+    assert expect_json(await agent.http.post(path, json=body, headers=key)) == first
+    assert await last_seq(harness, bead["execution_id"]) == seq
+    assert await harness.notes(bead["execution_id"]) == []

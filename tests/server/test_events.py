@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 
 import pytest
 from msgspec.structs import replace
-from tests.engine.at_work import chain, node
-from tests.server.crew import waiting
-from tests.server.house import PLAIN, WORKER, House, problem
-from tests.server.wire import CHUNKS_MAX, Line
+from tests.engine.engines import chain, node
+from tests.server.harness import PLAIN, WORKER, ServerHarness, expect_problem
+from tests.server.http_agents import wait_for_long_polls
+from tests.server.raw_connection import CHUNKS_MAX, RawConnection
 
 from handrail.kernel.result import Outcome, Result
 from handrail.server.routes import event_streams
@@ -32,18 +32,18 @@ class Frame(NamedTuple):
 class Reader:
     """Reads frames as a browser does: what is not complete when the line is cut is forgotten."""
 
-    def __init__(self, house: House, path: str) -> None:
-        self.house, self.path = house, path
+    def __init__(self, harness: ServerHarness, path: str) -> None:
+        self.harness, self.path = harness, path
         self.seen: list[Frame] = []
         self.comments = 0
         self.retry = ""
-        self.line: Line | None = None
+        self.line: RawConnection | None = None
         self._rest = b""
 
     async def open(self, **headers: str) -> int:
         last = {"Last-Event-ID": self.seen[-1].id} if self.seen else {}
-        given = {"Authorization": self.house.viewer.headers["Authorization"], **last, **headers}
-        self.line, self._rest = Line(self.house.served, "GET", self.path, given), b""
+        given = {"Authorization": self.harness.viewer.headers["Authorization"], **last, **headers}
+        self.line, self._rest = RawConnection(self.harness.served, "GET", self.path, given), b""
         return await self.line.answered()
 
     async def take(self) -> bool:
@@ -78,29 +78,29 @@ class Reader:
         await self.line.cut()
 
 
-async def history(house: House, execution_id: str) -> list[dict[str, Any]]:
-    run = await house.engine.runs.state(execution_id)
+async def history(harness: ServerHarness, execution_id: str) -> list[dict[str, Any]]:
+    run = await harness.engine.runs.state(execution_id)
     return json.loads(
-        json.dumps(await house.engine.run_queries.events(execution_id, 0, max(1, run.seq)))
+        json.dumps(await harness.engine.run_queries.events(execution_id, 0, max(1, run.seq)))
     )
 
 
-async def finished(house: House) -> str:
+async def finished(harness: ServerHarness) -> str:
     """A run that has ended."""
-    await house.define(STEPS)
-    house.works()
-    run = (await house.file("steps"))["execution_id"]
-    await house.quiet()
+    await harness.define(STEPS)
+    harness.works()
+    run = (await harness.file("steps"))["execution_id"]
+    await harness.quiet()
     return run
 
 
 @pytest.mark.requirement("H7.2", "L4.4")
-async def test_a_runs_stream_has_its_history_and_ends_with_it(house: House) -> None:
-    run = await finished(house)
-    reader = Reader(house, f"/executions/{run}/events")
+async def test_a_runs_stream_has_its_history_and_ends_with_it(harness: ServerHarness) -> None:
+    run = await finished(harness)
+    reader = Reader(harness, f"/executions/{run}/events")
     assert await reader.open() == 200
     await reader.to_the_end()
-    kept = await history(house, run)
+    kept = await history(harness, run)
     assert [frame.data for frame in reader.seen] == kept
     assert [frame.id for frame in reader.seen] == [str(n + 1) for n in range(len(kept))]
     assert [frame.event for frame in reader.seen] == [event["type"] for event in kept]
@@ -112,39 +112,39 @@ async def test_a_runs_stream_has_its_history_and_ends_with_it(house: House) -> N
     assert reader.line.headers["x-accel-buffering"] == "no"
 
 
-async def test_events_come_as_they_happen_until_the_run_has_ended(house: House) -> None:
-    await house.define(PLAIN)
-    run = (await house.file("plain"))["execution_id"]
-    reader = Reader(house, f"/executions/{run}/events")
+async def test_events_come_as_they_happen_until_the_run_has_ended(harness: ServerHarness) -> None:
+    await harness.define(PLAIN)
+    run = (await harness.file("plain"))["execution_id"]
+    reader = Reader(harness, f"/executions/{run}/events")
     await reader.open()
     await reader.until(2)
     assert [frame.event for frame in reader.seen][:1] == ["started"]
-    house.works()
-    await house.quiet()
+    harness.works()
+    await harness.quiet()
     await reader.to_the_end()
-    assert [frame.data for frame in reader.seen] == await history(house, run)
-    assert house.served.long_polls.count == 0
+    assert [frame.data for frame in reader.seen] == await history(harness, run)
+    assert harness.served.long_polls.count == 0
 
 
-async def test_the_stream_of_everything_begins_now(house: House) -> None:
-    before = await finished(house)
-    reader = Reader(house, "/events")
+async def test_the_stream_of_everything_begins_now(harness: ServerHarness) -> None:
+    before = await finished(harness)
+    reader = Reader(harness, "/events")
     assert await reader.open() == 200
-    await waiting(house)
-    run = (await house.file("steps"))["execution_id"]
-    await house.quiet()
-    kept = await history(house, run)
+    await wait_for_long_polls(harness)
+    run = (await harness.file("steps"))["execution_id"]
+    await harness.quiet()
+    kept = await history(harness, run)
     await reader.until(len(kept))
     await reader.cut()
     assert [frame.data for frame in reader.seen] == kept
     assert before not in {frame.data["execution_id"] for frame in reader.seen}
 
 
-async def test_the_stream_of_everything_can_begin_at_the_beginning(house: House) -> None:
-    runs = [await finished(house), (await house.file("steps"))["execution_id"]]
-    await house.quiet()
-    kept = [event for run in runs for event in await history(house, run)]
-    reader = Reader(house, "/events?after=0")
+async def test_the_stream_of_everything_can_begin_at_the_beginning(harness: ServerHarness) -> None:
+    runs = [await finished(harness), (await harness.file("steps"))["execution_id"]]
+    await harness.quiet()
+    kept = [event for run in runs for event in await history(harness, run)]
+    reader = Reader(harness, "/events?after=0")
     await reader.open()
     await reader.until(len(kept))
     await reader.cut()
@@ -154,15 +154,15 @@ async def test_the_stream_of_everything_can_begin_at_the_beginning(house: House)
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize("what", ["run", "everything"])
 async def test_a_reader_that_is_cut_anywhere_sees_every_event_once(
-    house: House, what: str, seed: int
+    harness: ServerHarness, what: str, seed: int
 ) -> None:
     """Pieces are cut to a few bytes, so that the connection breaks in the middle of frames too."""
     chance = Random(seed)
-    use_settings(house, heartbeat=0.01, pulse=0.01)
-    await house.define(STEPS)
-    run = (await house.file("steps"))["execution_id"]
-    reader = Reader(house, f"/executions/{run}/events" if what == "run" else "/events?after=0")
-    working = asyncio.create_task(_working(house, chance))
+    use_settings(harness, heartbeat=0.01, pulse=0.01)
+    await harness.define(STEPS)
+    run = (await harness.file("steps"))["execution_id"]
+    reader = Reader(harness, f"/executions/{run}/events" if what == "run" else "/events?after=0")
+    working = asyncio.create_task(_working(harness, chance))
     for _ in count():
         status = await reader.open()
         if status == 204 or (reader.seen and reader.seen[-1].event == "ended"):
@@ -174,7 +174,7 @@ async def test_a_reader_that_is_cut_anywhere_sees_every_event_once(
     await working
     if reader.line is not None:
         await reader.cut()
-    assert [frame.data for frame in reader.seen] == await history(house, run)
+    assert [frame.data for frame in reader.seen] == await history(harness, run)
 
 
 async def _maybe_cut_inside(reader: Reader, chance: Random) -> bool:
@@ -188,38 +188,40 @@ async def _maybe_cut_inside(reader: Reader, chance: Random) -> bool:
     return given == chunk and bool(chunk)
 
 
-async def _working(house: House, chance: Random) -> None:
+async def _working(harness: ServerHarness, chance: Random) -> None:
     """Now and then a step is done."""
-    house.works()
-    while house.engine.local_executor.active_count:
+    harness.works()
+    while harness.engine.local_executor.active_count:
         for _ in range(chance.randrange(20)):
             await asyncio.sleep(0)
-    await house.quiet()
+    await harness.quiet()
 
 
 @pytest.fixture(params=["file", "postgres"])
-def twins(request: pytest.FixtureRequest, tmp_path: Path, clock: ManualClock) -> list[House]:
+def twins(
+    request: pytest.FixtureRequest, tmp_path: Path, clock: ManualClock
+) -> list[ServerHarness]:
     """Two servers on one database."""
     url = f"sqlite:///{tmp_path / 'work.db'}"
     if request.param == "postgres":
         url = request.getfixturevalue("postgres_url")
-    return [House(url, clock), House(url, clock)]
+    return [ServerHarness(url, clock), ServerHarness(url, clock)]
 
 
-def use_settings(house: House, **changes: float) -> None:
-    engine = house.engine
+def use_settings(harness: ServerHarness, **changes: float) -> None:
+    engine = harness.engine
     engine.settings = engine.runs._settings = replace(engine.settings, **changes)
 
 
-def only_told(house: House) -> None:
+def only_told(harness: ServerHarness) -> None:
     """Whoever waits there looks up when it is told to, and not by itself."""
-    house.engine._foreign_commits.is_watched = True
-    use_settings(house, heartbeat=3_600)
+    harness.engine._foreign_commits.is_watched = True
+    use_settings(harness, heartbeat=3_600)
 
 
 @pytest.mark.parametrize("what", ["run", "everything"])
 async def test_a_reader_goes_on_at_another_server_of_the_database(
-    twins: list[House], what: str
+    twins: list[ServerHarness], what: str
 ) -> None:
     async with twins[0].opened() as here, twins[1].opened() as there:
         await here.define(STEPS)
@@ -229,10 +231,10 @@ async def test_a_reader_goes_on_at_another_server_of_the_database(
         await reader.open()
         await reader.until(2)
         await reader.cut()
-        reader.house = there
+        reader.harness = there
         only_told(there)
         await reader.open()
-        await waiting(there)
+        await wait_for_long_polls(there)
         for _ in range(2):  # it waits, and knows how far the record goes
             await there.engine.tick()
         here.works()
@@ -244,107 +246,115 @@ async def test_a_reader_goes_on_at_another_server_of_the_database(
         assert [frame.data for frame in reader.seen] == kept
 
 
-async def test_whoever_has_seen_the_end_of_a_run_need_not_come_back(house: House) -> None:
-    run = await finished(house)
-    last = str((await house.engine.runs.state(run)).seq)
+async def test_whoever_has_seen_the_end_of_a_run_need_not_come_back(harness: ServerHarness) -> None:
+    run = await finished(harness)
+    last = str((await harness.engine.runs.state(run)).seq)
     path = f"/executions/{run}/events"
-    answer = await house.viewer.get(path, headers={"Last-Event-ID": last})
+    answer = await harness.viewer.get(path, headers={"Last-Event-ID": last})
     assert (answer.status_code, answer.content) == (204, b"")
-    assert (await house.viewer.get(path, params={"after": last})).status_code == 204
+    assert (await harness.viewer.get(path, params={"after": last})).status_code == 204
 
 
-async def test_the_header_goes_before_the_query(house: House) -> None:
-    run = await finished(house)
-    reader = Reader(house, f"/executions/{run}/events?after=2")
+async def test_the_header_goes_before_the_query(harness: ServerHarness) -> None:
+    run = await finished(harness)
+    reader = Reader(harness, f"/executions/{run}/events?after=2")
     await reader.open(**{"Last-Event-ID": "5"})
     await reader.to_the_end()
     assert reader.seen[0].id == "6"
 
 
 @pytest.mark.parametrize("last", ["-1", "x", "1-1", "1.0", "٣", "999", "9" * 16, " ", "1;2"])
-async def test_a_position_that_is_none_in_the_run_is_refused(house: House, last: str) -> None:
-    await house.define(PLAIN)
-    run = (await house.file("plain"))["execution_id"]
+async def test_a_position_that_is_none_in_the_run_is_refused(
+    harness: ServerHarness, last: str
+) -> None:
+    await harness.define(PLAIN)
+    run = (await harness.file("plain"))["execution_id"]
     path = f"/executions/{run}/events"
-    answer = await house.viewer.get(path, params={"after": last})
+    answer = await harness.viewer.get(path, params={"after": last})
     assert answer.status_code == 422, answer.text
     if last.isascii():
-        answer = await house.viewer.get(path, headers={"Last-Event-ID": last})
+        answer = await harness.viewer.get(path, headers={"Last-Event-ID": last})
         assert answer.status_code == 422, answer.text
 
 
 @pytest.mark.parametrize("last", ["-1", "x", "1", "1-", "-", "1-x", "1--1", "999-0", "9" * 50])
-async def test_a_position_that_is_none_in_the_record_is_refused(house: House, last: str) -> None:
-    answer = await house.viewer.get("/events", headers={"Last-Event-ID": last})
+async def test_a_position_that_is_none_in_the_record_is_refused(
+    harness: ServerHarness, last: str
+) -> None:
+    answer = await harness.viewer.get("/events", headers={"Last-Event-ID": last})
     assert answer.status_code == 422, answer.text
-    answer = await house.viewer.get("/events", params={"after": last})
+    answer = await harness.viewer.get("/events", params={"after": last})
     assert answer.status_code == 422, answer.text
 
 
-async def test_only_who_may_look_can_follow(house: House) -> None:
-    run = await finished(house)
-    problem(await house.viewer.get("/executions/nothing/events"), 404, "unknown_run")
+async def test_only_who_may_look_can_follow(harness: ServerHarness) -> None:
+    run = await finished(harness)
+    expect_problem(await harness.viewer.get("/executions/nothing/events"), 404, "unknown_run")
     for path in ("/events", f"/executions/{run}/events"):
-        problem(await house.nobody.get(path), 401, "no_token")
-        problem(await house.agent.get(path), 403, "forbidden")
-        problem(await house.reporter.get(path), 403, "forbidden")
+        expect_problem(await harness.nobody.get(path), 401, "no_token")
+        expect_problem(await harness.agent.get(path), 403, "forbidden")
+        expect_problem(await harness.reporter.get(path), 403, "forbidden")
 
 
-async def test_while_nothing_happens_there_is_a_comment_now_and_then(house: House) -> None:
-    use_settings(house, heartbeat=0.001, pulse=0.001)
-    await house.define(PLAIN)
-    run = (await house.file("plain"))["execution_id"]
+async def test_while_nothing_happens_there_is_a_comment_now_and_then(
+    harness: ServerHarness,
+) -> None:
+    use_settings(harness, heartbeat=0.001, pulse=0.001)
+    await harness.define(PLAIN)
+    run = (await harness.file("plain"))["execution_id"]
     for path in (f"/executions/{run}/events", "/events"):
-        reader = Reader(house, path)
+        reader = Reader(harness, path)
         await reader.open()
         while reader.comments < 3:
             assert await reader.take()
         await reader.cut()
 
 
-async def test_streams_end_when_the_server_does_and_ask_to_come_back(house: House) -> None:
-    await house.define(PLAIN)
-    run = (await house.file("plain"))["execution_id"]
-    readers = [Reader(house, f"/executions/{run}/events"), Reader(house, "/events")]
+async def test_streams_end_when_the_server_does_and_ask_to_come_back(
+    harness: ServerHarness,
+) -> None:
+    await harness.define(PLAIN)
+    run = (await harness.file("plain"))["execution_id"]
+    readers = [Reader(harness, f"/executions/{run}/events"), Reader(harness, "/events")]
     for reader in readers:
         await reader.open()
-    await waiting(house, 2)
-    house.served.long_polls.draining.set()
+    await wait_for_long_polls(harness, 2)
+    harness.served.long_polls.draining.set()
     for reader in readers:
         await reader.to_the_end()
         assert reader.retry == "retry: 1000"
-    assert house.served.long_polls.count == 0
+    assert harness.served.long_polls.count == 0
 
 
 async def test_a_stream_does_not_last_for_ever(
-    house: House, monkeypatch: pytest.MonkeyPatch
+    harness: ServerHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(event_streams, "LIFE_SECONDS_MAX", 0.01)
-    reader = Reader(house, "/events")
+    reader = Reader(harness, "/events")
     await reader.open()
     await reader.to_the_end()
     assert reader.retry == "retry: 1000"
 
 
-async def test_a_place_is_free_again_as_soon_as_its_reader_has_gone(house: House) -> None:
-    await house.define(PLAIN)
-    run = (await house.file("plain"))["execution_id"]
+async def test_a_place_is_free_again_as_soon_as_its_reader_has_gone(harness: ServerHarness) -> None:
+    await harness.define(PLAIN)
+    run = (await harness.file("plain"))["execution_id"]
     for path in (f"/executions/{run}/events", "/events"):
-        reader = Reader(house, path)
+        reader = Reader(harness, path)
         await reader.open()
-        assert house.served.long_polls.count == 1
+        assert harness.served.long_polls.count == 1
         await reader.cut()
-        assert house.served.long_polls.count == 0
+        assert harness.served.long_polls.count == 0
 
 
-async def test_there_are_no_more_streams_than_places(house: House) -> None:
-    house.served.long_polls.settings = ServerSettings(waiting_max=2)
-    readers = [Reader(house, "/events") for _ in range(2)]
+async def test_there_are_no_more_streams_than_places(harness: ServerHarness) -> None:
+    harness.served.long_polls.settings = ServerSettings(waiting_max=2)
+    readers = [Reader(harness, "/events") for _ in range(2)]
     for reader in readers:
         assert await reader.open() == 200
-    await waiting(house, 2)
-    refused = await house.viewer.get("/events")
-    problem(refused, 503, "too_many_waiting")
+    await wait_for_long_polls(harness, 2)
+    refused = await harness.viewer.get("/events")
+    expect_problem(refused, 503, "too_many_waiting")
     assert refused.headers["retry-after"] == "1"
     for reader in readers:
         await reader.cut()
@@ -353,21 +363,21 @@ async def test_there_are_no_more_streams_than_places(house: House) -> None:
 BIG = Result(outcome=Outcome.CONTINUE, text="x" * 100_000)
 
 
-async def test_a_slow_reader_holds_up_only_its_own_stream(house: House) -> None:
-    await house.define(chain(node("fix", multi_dispatch=True, max_attempts=40), id="long"))
-    bead = await house.file("long")
+async def test_a_slow_reader_holds_up_only_its_own_stream(harness: ServerHarness) -> None:
+    await harness.define(chain(node("fix", multi_dispatch=True, max_attempts=40), id="long"))
+    bead = await harness.file("long")
     run = bead["execution_id"]
-    slow, quick = (Reader(house, f"/executions/{run}/events") for _ in range(2))
+    slow, quick = (Reader(harness, f"/executions/{run}/events") for _ in range(2))
     await slow.open()
     await quick.open()
-    house.engine.add_agent(lambda dispatch: BIG, WORKER, name="talker")
+    harness.engine.add_agent(lambda dispatch: BIG, WORKER, name="talker")
     last = 0
     while last < 40:
         assert await quick.take()
         last = sum(frame.event == "reported" for frame in quick.seen)
     assert slow.line is not None
     assert slow.line.sent <= CHUNKS_MAX
-    kept = await history(house, run)
+    kept = await history(harness, run)
     await slow.until(len(kept))
     assert [frame.data for frame in slow.seen] == kept
     await slow.cut()
@@ -375,14 +385,14 @@ async def test_a_slow_reader_holds_up_only_its_own_stream(house: House) -> None:
 
 
 async def test_a_reader_that_takes_nothing_is_cut_off(
-    house: House, monkeypatch: pytest.MonkeyPatch
+    harness: ServerHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(event_streams, "STALL_SECONDS_MAX", 0.05)
     monkeypatch.setattr(event_streams, "CHUNK_BYTES", 10)
-    run = await finished(house)
-    reader = Reader(house, f"/executions/{run}/events")
+    run = await finished(harness)
+    reader = Reader(harness, f"/executions/{run}/events")
     await reader.open()
     assert reader.line is not None
     await reader.line.task
     assert reader.line.sent == CHUNKS_MAX
-    assert house.served.long_polls.count == 0
+    assert harness.served.long_polls.count == 0

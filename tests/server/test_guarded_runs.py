@@ -4,9 +4,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from tests.client.serving import Server
-from tests.server.house import CEO, OPERATOR, PLAIN, House, problem, told
-from tests.server.logged import logging_to
+from tests.client.live_server import Server
+from tests.server.captured_log import capture_log
+from tests.server.harness import CEO, OPERATOR, PLAIN, ServerHarness, expect_json, expect_problem
 from tests.server.test_prometheus import scraped
 
 from handrail import Guard
@@ -35,25 +35,25 @@ def result(agent: str = "a", **more: Any) -> dict[str, Any]:
     return {"type": "reported", "at": AT, **said, **more}
 
 
-async def begun(house: House, **wanted: Any) -> str:
+async def begun(harness: ServerHarness, **wanted: Any) -> str:
     body = {"team": "crew", "limits": {}, "agent": "a", **wanted}
-    return told(await house.operator.post("/guarded-runs", json=body), 201)["id"]
+    return expect_json(await harness.operator.post("/guarded-runs", json=body), 201)["id"]
 
 
-async def tell(house: House, run_id: str, *events: dict[str, Any]) -> Any:
+async def tell(harness: ServerHarness, run_id: str, *events: dict[str, Any]) -> Any:
     body = {"events": events, "at": AT}
-    return await house.operator.post(f"/guarded-runs/{run_id}/events", json=body)
+    return await harness.operator.post(f"/guarded-runs/{run_id}/events", json=body)
 
 
-async def test_a_guarded_run_is_logged_and_counted_as_others_are(house: House):
-    with logging_to() as log:
-        run_id = await begun(house)
+async def test_a_guarded_run_is_logged_and_counted_as_others_are(harness: ServerHarness):
+    with capture_log() as log:
+        run_id = await begun(harness)
         stop = {"rule": "repeated_pattern", "reason": "again", "pattern": ["a -> b", "b -> a"]}
         end = {**END, "status": "aborted_stuck", "stop": stop}
-        told(await tell(house, run_id, handoff(), end))
-        silent = await begun(house)
-        house.clock.advance(minutes=6)
-        await house.quiet()
+        expect_json(await tell(harness, run_id, handoff(), end))
+        silent = await begun(harness)
+        harness.clock.advance(minutes=6)
+        await harness.quiet()
     started = log.told("started", "execution_id", "workflow_id", "first_agent", "actor")
     assert started == [(one, "crew", "a", OPERATOR) for one in (run_id, silent)]
     assert log.told("handed_off", "source", "target") == [("a", "b")]
@@ -63,17 +63,17 @@ async def test_a_guarded_run_is_logged_and_counted_as_others_are(house: House):
     ]
     assert log.told("loop_detected", "pattern") == [(["a -> b", "b -> a"],)]
     assert log.of("state_transition") == []  # its agents are not the server's
-    found, stuck = await scraped(house), "aborted_stuck"
+    found, stuck = await scraped(harness), "aborted_stuck"
     assert found("handrail_runs_started_total") == 2
     for rule in ("repeated_pattern", "agent_lost"):
         assert found("handrail_runs_ended_total", terminal_status=stuck, rule=rule) == 1
 
 
-async def test_a_guard_speaks_neither_for_people_nor_for_the_server(house: House):
-    run_id = await begun(house)
-    problem(await tell(house, run_id, {**END, "by": CEO}), 403, "forged_author")
-    problem(await tell(house, run_id, {**END, "by": OPERATOR}), 403, "not_allowed")
-    assert await house.notes(run_id) == [(OPERATOR, "forged_author")]
+async def test_a_guard_speaks_neither_for_people_nor_for_the_server(harness: ServerHarness):
+    run_id = await begun(harness)
+    expect_problem(await tell(harness, run_id, {**END, "by": CEO}), 403, "forged_author")
+    expect_problem(await tell(harness, run_id, {**END, "by": OPERATOR}), 403, "not_allowed")
+    assert await harness.notes(run_id) == [(OPERATOR, "forged_author")]
     stops = [
         ("closed_by_human", "closed"),
         ("aborted_stuck", "human_deadline"),
@@ -83,20 +83,22 @@ async def test_a_guard_speaks_neither_for_people_nor_for_the_server(house: House
     ]
     for status, rule in stops:
         stop = {"rule": rule, "reason": "r"}
-        answer = await tell(house, run_id, {**END, "status": status, "stop": stop})
-        problem(answer, 422, "unusable")
-    run = told(await house.viewer.get(f"/executions/{run_id}"))
+        answer = await tell(harness, run_id, {**END, "status": status, "stop": stop})
+        expect_problem(answer, 422, "unusable")
+    run = expect_json(await harness.viewer.get(f"/executions/{run_id}"))
     assert run["status"] == "running"
 
 
-async def test_only_what_a_guard_says_is_taken_over(house: House):
-    run_id = await begun(house)
+async def test_only_what_a_guard_says_is_taken_over(harness: ServerHarness):
+    run_id = await begun(harness)
     result_of = {"text": "t", "data": {"goal": "x"}, "outcome": "terminate", "question": "q?"}
     odd = result(result=result_of, done="a/t", committed=True, asking=True, fence=2**60)
-    told(await tell(house, run_id, odd, handoff(number=2**60, task="t", already_done=True)))
-    bead = told(await house.viewer.get(f"/executions/{run_id}"))["bead_id"]
-    assert "goal" not in told(await house.viewer.get(f"/beads/{bead}"))["context"]
-    history = await house.engine.runs.history(run_id)
+    expect_json(
+        await tell(harness, run_id, odd, handoff(number=2**60, task="t", already_done=True))
+    )
+    bead = expect_json(await harness.viewer.get(f"/executions/{run_id}"))["bead_id"]
+    assert "goal" not in expect_json(await harness.viewer.get(f"/beads/{bead}"))["context"]
+    history = await harness.engine.runs.history(run_id)
     (handed,) = [event for event in history if isinstance(event, HandedOff)]
     assert (handed.number, handed.task, handed.already_done) == (1, "", False)
 
@@ -120,36 +122,38 @@ MANY = [{"command": f"c{n}", "exit_code": 0, "stderr": ""} for n in range(51)]
     ],
     ids=["name", "checks", "text", "after_refusal", "stop", "agents", "handoffs", "steps"],
 )
-async def test_what_no_guard_says_is_refused_and_changes_nothing(house: House, limits, events):
-    run_id = await begun(house, limits=limits)
-    problem(await tell(house, run_id, *events), 422, "unusable")
-    assert len(await house.engine.runs.history(run_id)) == 1
+async def test_what_no_guard_says_is_refused_and_changes_nothing(
+    harness: ServerHarness, limits, events
+):
+    run_id = await begun(harness, limits=limits)
+    expect_problem(await tell(harness, run_id, *events), 422, "unusable")
+    assert len(await harness.engine.runs.history(run_id)) == 1
 
 
-async def test_a_team_whose_agents_have_always_new_names_is_seen_anew(house: House):
+async def test_a_team_whose_agents_have_always_new_names_is_seen_anew(harness: ServerHarness):
     for n in range(3):
-        run_id = await begun(house, limits=WIDE)
+        run_id = await begun(harness, limits=WIDE)
         some = [handoff("a", f"{n}.{m}") for m in range(AGENTS_MAX // 2 + 1)]
-        told(await tell(house, run_id, *some, END))
-    found = told(await house.viewer.get("/workflows/crew"))
+        expect_json(await tell(harness, run_id, *some, END))
+    found = expect_json(await harness.viewer.get("/workflows/crew"))
     assert len(found["definition"]["agents"]) == AGENTS_MAX // 2 + 2
 
 
-async def test_a_guarded_team_takes_nobodys_name(house: House):
-    await house.define({**PLAIN, "id": "plain-1", "name": "Deploy"})
+async def test_a_guarded_team_takes_nobodys_name(harness: ServerHarness):
+    await harness.define({**PLAIN, "id": "plain-1", "name": "Deploy"})
     body = {"team": "Deploy", "limits": {}, "agent": "a"}
-    problem(await house.operator.post("/guarded-runs", json=body), 409, "not_guarded")
+    expect_problem(await harness.operator.post("/guarded-runs", json=body), 409, "not_guarded")
     for name in ("a/b", "..", "a\\b"):
-        answer = await house.operator.post("/guarded-runs", json={**body, "team": name})
+        answer = await harness.operator.post("/guarded-runs", json={**body, "team": name})
         assert answer.status_code == 422
 
 
-async def test_nobody_tells_of_a_run_that_only_says_it_is_guarded(house: House):
+async def test_nobody_tells_of_a_run_that_only_says_it_is_guarded(harness: ServerHarness):
     agents = [{"id": "a", "hands_off_to": [], "role": "backend-engineer"}]
     document = {"name": "sham", "kind": "team", "start": "a", "terminator": "a", "agents": agents}
-    await house.define({**document, "id": "sham", "metadata": {"guarded": True}})
+    await harness.define({**document, "id": "sham", "metadata": {"guarded": True}})
     body = {"title": "t", "workflow_id": "sham"}
-    problem(await house.operator.post("/beads", json=body), 409, "guarded")
+    expect_problem(await harness.operator.post("/beads", json=body), 409, "guarded")
 
 
 def test_two_servers_on_one_postgresql_hear_of_one_run_and_take_each_word_once(postgres_url):

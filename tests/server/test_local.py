@@ -7,7 +7,7 @@ from typing import Any
 
 import httpx
 import pytest
-from tests.server.house import ADDRESS, ASKS, House, told
+from tests.server.harness import ADDRESS, ASKS, ServerHarness, expect_json
 
 from handrail.api.operation import API_PREFIX
 from handrail.client.clients import Client
@@ -20,9 +20,9 @@ SOURCE = Path(__file__).resolve().parents[2] / "src/handrail"
 ANA = Caller(name="ana", role="admin")
 
 
-async def test_every_request_is_the_callers(house: House):
+async def test_every_request_is_the_callers(harness: ServerHarness):
     async with (
-        open_local_transport(house.engine, ANA) as transport,
+        open_local_transport(harness.engine, ANA) as transport,
         Client(LOCAL_URL, "hr_any", transport=transport) as client,
     ):
         me = await client.sessions.get_me()
@@ -33,20 +33,20 @@ async def test_every_request_is_the_callers(house: House):
             await client.runs.get("no")
 
 
-async def test_a_caller_may_do_no_more_than_its_role(house: House):
+async def test_a_caller_may_do_no_more_than_its_role(harness: ServerHarness):
     async with (
-        open_local_transport(house.engine, Caller(name="vera", role="viewer")) as transport,
+        open_local_transport(harness.engine, Caller(name="vera", role="viewer")) as transport,
         httpx.AsyncClient(transport=transport, base_url=LOCAL_URL + API_PREFIX) as client,
     ):
         assert (await client.get("/beads")).status_code == 200
         assert (await client.get("/tokens")).status_code == 403
 
 
-async def test_events_come_as_they_happen_and_not_at_the_end(house: House):
-    await house.define(ASKS)
-    run = (await house.file("asks"))["execution_id"]
+async def test_events_come_as_they_happen_and_not_at_the_end(harness: ServerHarness):
+    await harness.define(ASKS)
+    run = (await harness.file("asks"))["execution_id"]
     async with (
-        open_local_transport(house.engine, ANA) as transport,
+        open_local_transport(harness.engine, ANA) as transport,
         Client(LOCAL_URL, transport=transport) as client,
     ):
         seen: list[str] = []
@@ -54,16 +54,16 @@ async def test_events_come_as_they_happen_and_not_at_the_end(house: House):
             seen.append(event.type)
             if event.type == "offered":
                 body = {"action": "close", "reason": "enough"}
-                told(await house.ceo.post(f"/executions/{run}/override", json=body))
+                expect_json(await harness.ceo.post(f"/executions/{run}/override", json=body))
         assert seen[-1] == "ended"
 
 
-async def test_a_stream_that_is_left_ends_on_the_other_side_too(house: House):
-    await house.define(ASKS)
-    run = (await house.file("asks"))["execution_id"]
+async def test_a_stream_that_is_left_ends_on_the_other_side_too(harness: ServerHarness):
+    await harness.define(ASKS)
+    run = (await harness.file("asks"))["execution_id"]
     before = len(asyncio.all_tasks())
     async with (
-        open_local_transport(house.engine, ANA) as transport,
+        open_local_transport(harness.engine, ANA) as transport,
         httpx.AsyncClient(transport=transport, base_url=LOCAL_URL + API_PREFIX) as client,
         client.stream("GET", f"/executions/{run}/events") as answer,
     ):
@@ -72,27 +72,29 @@ async def test_a_stream_that_is_left_ends_on_the_other_side_too(house: House):
     assert len(asyncio.all_tasks()) == before
 
 
-async def test_what_a_command_raises_comes_out_as_it_is(house: House):
+async def test_what_a_command_raises_comes_out_as_it_is(harness: ServerHarness):
     with pytest.raises(ZeroDivisionError):
-        async with open_local_transport(house.engine, ANA):
+        async with open_local_transport(harness.engine, ANA):
             raise ZeroDivisionError
 
 
 @pytest.mark.parametrize(
     "name", [SCOPE_LOCAL_CALLER, "handrail-caller", "x-handrail-caller", "user"]
 )
-async def test_nothing_in_a_request_makes_a_caller(house: House, name: str):
+async def test_nothing_in_a_request_makes_a_caller(harness: ServerHarness, name: str):
     headers = {name: "ana", f"x-{name}": '{"name":"ana","role":"admin"}'}
-    answer = await house.nobody.get("/tokens", headers=headers, params={SCOPE_LOCAL_CALLER: "ana"})
+    answer = await harness.nobody.get(
+        "/tokens", headers=headers, params={SCOPE_LOCAL_CALLER: "ana"}
+    )
     assert answer.status_code == 401
 
 
-async def test_a_caller_in_the_scope_has_to_be_one(house: House):
+async def test_a_caller_in_the_scope_has_to_be_one(harness: ServerHarness):
     """Whatever else somebody's server may put there by that name is nobody."""
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
         scope[SCOPE_LOCAL_CALLER] = {"name": "ana", "role": "admin"}
-        await house.served.asgi(scope, receive, send)
+        await harness.served.asgi(scope, receive, send)
 
     transport = httpx.ASGITransport(app=app)
     async with httpx.AsyncClient(transport=transport, base_url=ADDRESS + API_PREFIX) as client:

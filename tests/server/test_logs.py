@@ -12,10 +12,10 @@ from typing import Any, get_args
 import httpx
 import pytest
 import structlog
-from tests.engine.at_work import edge, node, team, workflow
-from tests.server.crew import outsider
-from tests.server.house import ASKS, PLAIN, WORKER, House, told
-from tests.server.logged import Logged, logging_to
+from tests.engine.engines import edge, node, team, workflow
+from tests.server.captured_log import CapturedLog, capture_log
+from tests.server.harness import ASKS, PLAIN, WORKER, ServerHarness, expect_json
+from tests.server.http_agents import register_agent
 
 from handrail.engine import log_events
 from handrail.engine.engine import Engine
@@ -44,23 +44,23 @@ def hands(to: str, reason: str) -> Result:
     return Result(outcome=Outcome.HANDOFF, to=to, reason=reason)
 
 
-def plays(house: House, **results: list[Result]) -> None:
+def plays(harness: ServerHarness, **results: list[Result]) -> None:
     """Each agent of a team gives its results, one after the other, the last one again and again."""
     for name, said in results.items():
         left = list(said)
-        house.engine.add_agent(
+        harness.engine.add_agent(
             lambda _, left=left: left.pop(0) if len(left) > 1 else left[0], name, name=name
         )
 
 
 @pytest.mark.requirement("H7.1", "H7.2", "H7.3", "H2.5")
-async def test_the_start_each_handoff_and_the_end_of_a_run_are_logged(house: House):
-    await house.define(PAIR)
+async def test_the_start_each_handoff_and_the_end_of_a_run_are_logged(harness: ServerHarness):
+    await harness.define(PAIR)
     ended = Result(outcome=Outcome.TERMINATE, reason="it works")
-    plays(house, planner=[hands("coder", "please fix"), ended], coder=[hands("planner", "fixed")])
-    with logging_to() as log:
-        bead = await house.file("pair", title="500 on /invoices")
-        await house.quiet()
+    plays(harness, planner=[hands("coder", "please fix"), ended], coder=[hands("planner", "fixed")])
+    with capture_log() as log:
+        bead = await harness.file("pair", title="500 on /invoices")
+        await harness.quiet()
     start, end = log.of("started")[0], log.of("ended")[0]
     assert (start["first_agent"], start["bead_id"]) == ("planner", bead["id"])
     assert (start["execution_id"], start["seq"]) == (bead["execution_id"], 1)
@@ -76,23 +76,23 @@ async def test_the_start_each_handoff_and_the_end_of_a_run_are_logged(house: Hou
 
 
 @pytest.mark.requirement("H7.3")
-async def test_the_end_says_how_long_the_run_took(house: House):
-    await house.define(PLAIN)
-    with logging_to() as log:
-        await house.file("plain")
-        house.clock.advance(minutes=2)
-        house.works()
-        await house.quiet()
+async def test_the_end_says_how_long_the_run_took(harness: ServerHarness):
+    await harness.define(PLAIN)
+    with capture_log() as log:
+        await harness.file("plain")
+        harness.clock.advance(minutes=2)
+        harness.works()
+        await harness.quiet()
     assert log.told("ended", "seconds") == [(120.0,)]
 
 
 @pytest.mark.requirement("H7.4")
-async def test_a_loop_is_logged_with_the_pattern_that_repeats(house: House):
-    await house.define(PAIR)
-    plays(house, planner=[hands("coder", "again")], coder=[hands("planner", "again")])
-    with logging_to("warning") as log:
-        await house.file("pair")
-        await house.quiet()
+async def test_a_loop_is_logged_with_the_pattern_that_repeats(harness: ServerHarness):
+    await harness.define(PAIR)
+    plays(harness, planner=[hands("coder", "again")], coder=[hands("planner", "again")])
+    with capture_log("warning") as log:
+        await harness.file("pair")
+        await harness.quiet()
     (loop,) = log.of("loop_detected")
     assert loop["rule"] == "repeated_pattern"
     assert loop["pattern"] == ["planner -> coder", "coder -> planner"]
@@ -100,7 +100,7 @@ async def test_a_loop_is_logged_with_the_pattern_that_repeats(house: House):
 
 
 @pytest.mark.requirement("L14.7")
-async def test_the_transitions_of_a_run_are_logged_as_they_are_stored(house: House):
+async def test_the_transitions_of_a_run_are_logged_as_they_are_stored(harness: ServerHarness):
     forked = workflow(
         node("start", "start"),
         node("split", "decision", parallel=True),
@@ -112,55 +112,57 @@ async def test_the_transitions_of_a_run_are_logged_as_they_are_stored(house: Hou
         ],
         id="forked",
     )
-    await house.define(forked)
-    house.works()
-    with logging_to() as log:
-        bead = await house.file("forked")
-        await house.quiet()
+    await harness.define(forked)
+    harness.works()
+    with capture_log() as log:
+        bead = await harness.file("forked")
+        await harness.quiet()
     fields = ("from_node_id", "to_node_id", "outcome", "reason", "actor")
-    stored = told(await house.viewer.get(f"/executions/{bead['execution_id']}/transitions"))
+    stored = expect_json(
+        await harness.viewer.get(f"/executions/{bead['execution_id']}/transitions")
+    )
     expected = [tuple(row[field] for field in fields) for row in stored if row["from_node_id"]]
     assert log.told("moved", *fields) == expected
     assert len(expected) > 5
 
 
-async def test_what_people_do_is_logged_with_their_name(house: House):
-    with logging_to() as log:
-        question = await house.asked()
+async def test_what_people_do_is_logged_with_their_name(harness: ServerHarness):
+    with capture_log() as log:
+        question = await harness.asked()
         body = {"decision": "approve"}
-        await house.ceo.post(f"/approvals/{question['id']}/answer", json=body)
+        await harness.ceo.post(f"/approvals/{question['id']}/answer", json=body)
     assert log.told("asked", "question_id", "kind") == [(question["id"], "approval")]
     assert log.told("answered", "actor", "decision") == [("ana", "approve")]
 
 
-async def test_lines_are_written_of_what_is_on_disk_alone(house: House):
+async def test_lines_are_written_of_what_is_on_disk_alone(harness: ServerHarness):
     """A run whose commit fails has no line, and whoever asks again finds one."""
-    await house.define(PLAIN)
-    commit = house.engine.store.commit
+    await harness.define(PLAIN)
+    commit = harness.engine.store.commit
 
     def fails(*_: Any) -> Any:
         raise StoreError("the disk is full")
 
-    with logging_to() as log:
-        house.engine.store.commit = fails  # pyright: ignore[reportAttributeAccessIssue]
+    with capture_log() as log:
+        harness.engine.store.commit = fails  # pyright: ignore[reportAttributeAccessIssue]
         try:
             with pytest.raises(StoreError):
-                await house.engine.start("plain")
+                await harness.engine.start("plain")
         finally:
-            house.engine.store.commit = commit
+            harness.engine.store.commit = commit
     assert log.of(*RUN_EVENTS) == []
 
 
 # Nothing can be forged, and nobody is harmed
 
 
-async def test_a_text_of_an_agent_is_cut_and_cannot_look_like_another_line(house: House):
+async def test_a_text_of_an_agent_is_cut_and_cannot_look_like_another_line(harness: ServerHarness):
     evil = 'done\n{"event": "ended"}\r\x1b[2J\u2028\u202e\ud800' + "x" * 100_000
-    await house.define(PLAIN)
-    house.works(Result(outcome=Outcome.SUCCESS, text=evil.replace("\ud800", "")))
-    with logging_to() as log:
-        await house.file("plain", title="a\nb\x1b[31m")
-        await house.quiet()
+    await harness.define(PLAIN)
+    harness.works(Result(outcome=Outcome.SUCCESS, text=evil.replace("\ud800", "")))
+    with capture_log() as log:
+        await harness.file("plain", title="a\nb\x1b[31m")
+        await harness.quiet()
     (line,) = log.of("reported")
     assert line["text"].startswith('done\\n{"event": "ended"}\\r\\x1b[2J\\u2028\\u202e')
     assert len(line["text"]) < log_events.TEXT_CHARS_MAX + 100
@@ -172,7 +174,7 @@ async def test_a_text_of_an_agent_is_cut_and_cannot_look_like_another_line(house
 
 @pytest.mark.parametrize("style", ["json", "console"])
 def test_no_line_of_either_form_can_be_forged(style: str):
-    with logging_to(style=style) as log:
+    with capture_log(style=style) as log:
         for text in ("a\nb", "a\r\x1b[2Jb", "a\u2028b", "a\x85b", "\ud800", "\x00"):
             log_event(logging.getLogger("handrail.engine"), "database_away", reason=text)
             logging.getLogger("uvicorn.error").warning("%s", text)
@@ -187,22 +189,22 @@ def test_no_line_of_either_form_can_be_forged(style: str):
     assert len(beginnings) == 6 * 3 + 1
 
 
-async def test_a_listener_that_fails_is_told_once_and_the_engine_goes_on(house: House):
+async def test_a_listener_that_fails_is_told_once_and_the_engine_goes_on(harness: ServerHarness):
     heard: list[EngineNotification] = []
 
     def fails(what: EngineNotification) -> None:
         heard.append(what)
         raise ZeroDivisionError("a mistake")
 
-    await house.define(PLAIN)
-    house.engine.listeners.add(fails)
-    with logging_to() as log:
-        house.works()
+    await harness.define(PLAIN)
+    harness.engine.listeners.add(fails)
+    with capture_log() as log:
+        harness.works()
         bead = {}
         for _ in range(3):
-            bead = await house.file("plain")
-            await house.quiet()
-    run = told(await house.viewer.get(f"/executions/{bead['execution_id']}"))
+            bead = await harness.file("plain")
+            await harness.quiet()
+    run = expect_json(await harness.viewer.get(f"/executions/{bead['execution_id']}"))
     assert run["terminal_status"] == "done_success"
     assert len(heard) > 3
     (line,) = log.of("listener_failed")
@@ -254,7 +256,7 @@ def test_a_log_that_nobody_reads_any_more_ends_nothing():
 
 def test_logging_is_afterwards_as_it_was():
     root, level = logging.getLogger().handlers[:], logging.getLogger("httpx").level
-    with logging_to():
+    with capture_log():
         assert logging.getLogger().handlers != root
     assert logging.getLogger().handlers == root
     assert logging.getLogger("httpx").level == level
@@ -264,7 +266,7 @@ def test_logging_is_afterwards_as_it_was():
 
 
 def test_lines_of_all_loggers_have_one_form():
-    with logging_to() as log:
+    with capture_log() as log:
         log_event(logging.getLogger("handrail.engine"), "outage_found", began="a", ended="b")
         structlog.stdlib.get_logger("handrail.server").info("server_draining", seconds=2)
         logging.getLogger("uvicorn.error").info("Started server process [%d]", 7)
@@ -369,11 +371,11 @@ def test_whoever_logs_uses_the_words_of_the_table():
     assert found == set(LOG_EVENTS) - written_otherwise
 
 
-async def test_what_a_run_logs_has_the_fields_of_the_table(house: House):
-    await house.define(ASKS)
-    agent = await outsider(house, "coder-7", WORKER)
-    with logging_to() as log:
-        await house.file("asks", title="é")
+async def test_what_a_run_logs_has_the_fields_of_the_table(harness: ServerHarness):
+    await harness.define(ASKS)
+    agent = await register_agent(harness, "coder-7", WORKER)
+    with capture_log() as log:
+        await harness.file("asks", title="é")
         await agent.work("success", text="done")
     names = set()
     for line in log.lines:
@@ -392,7 +394,7 @@ def test_a_line_that_cannot_be_written_is_counted_and_the_next_is_written():
         def __str__(self) -> str:
             raise RuntimeError("no text")
 
-    log = Logged()
+    log = CapturedLog()
     with capture_logs("info", "json", log.stream):
         log_event(logging.getLogger("handrail.engine"), "database_away", reason=Odd())
         log_event(logging.getLogger("handrail.engine"), "commit_unsure")

@@ -5,10 +5,10 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from tests.engine.at_work import chain, node, opened
-from tests.server.crew import outsider
-from tests.server.house import PLAIN, WORKER, House
-from tests.server.logged import Logged, logging_to
+from tests.engine.engines import chain, manual_engine, node
+from tests.server.captured_log import CapturedLog, capture_log
+from tests.server.harness import PLAIN, WORKER, ServerHarness
+from tests.server.http_agents import register_agent
 
 from handrail.engine.agent_logging import AgentLogger, refresh_agents
 from handrail.engine.engine import Engine
@@ -29,7 +29,7 @@ POSSIBLE = {
 }
 
 
-def moves(log: Logged, agent: str) -> list[tuple[str, str, str]]:
+def moves(log: CapturedLog, agent: str) -> list[tuple[str, str, str]]:
     """What is told of an agent; each a legal move from where the last one led."""
     found = [
         (line["from"], line["to"], line["trigger"])
@@ -43,10 +43,10 @@ def moves(log: Logged, agent: str) -> list[tuple[str, str, str]]:
 
 @pytest.mark.requirement("T12")
 async def test_a_transition_is_one_line_of_json_with_exactly_the_fields_of_the_specification(
-    house: House,
+    harness: ServerHarness,
 ):
-    with logging_to() as log:
-        await outsider(house, "pm", WORKER)
+    with capture_log() as log:
+        await register_agent(harness, "pm", WORKER)
     line = next(line for line in log.text.splitlines() if "state_transition" in line)
     assert list(json.loads(line).items()) == [
         ("timestamp", "2026-01-01T12:00:00.000000Z"),
@@ -60,23 +60,25 @@ async def test_a_transition_is_one_line_of_json_with_exactly_the_fields_of_the_s
 
 
 @pytest.mark.requirement("T12")
-async def test_a_claim_and_its_result_take_an_agent_to_active_and_back(house: House):
-    await house.define(PLAIN)
-    with logging_to("info") as log:
-        agent = await outsider(house, "coder-7", WORKER)
-        await house.file("plain")
+async def test_a_claim_and_its_result_take_an_agent_to_active_and_back(harness: ServerHarness):
+    await harness.define(PLAIN)
+    with capture_log("info") as log:
+        agent = await register_agent(harness, "coder-7", WORKER)
+        await harness.file("plain")
         await agent.work()
         await agent.beat()
     assert moves(log, "coder-7") == [CAME, ASSIGNED, GRANTED, REPORTED]
 
 
 @pytest.mark.requirement("T12")
-async def test_with_several_dispatches_an_agent_is_active_until_the_last_is_over(house: House):
-    await house.define(PLAIN)
-    with logging_to() as log:
-        agent = await outsider(house, "coder-7", WORKER, capacity=2)
-        await house.file("plain")
-        await house.file("plain")
+async def test_with_several_dispatches_an_agent_is_active_until_the_last_is_over(
+    harness: ServerHarness,
+):
+    await harness.define(PLAIN)
+    with capture_log() as log:
+        agent = await register_agent(harness, "coder-7", WORKER, capacity=2)
+        await harness.file("plain")
+        await harness.file("plain")
         first = await agent.claim(holding=[])
         second = await agent.claim(holding=[first["id"]])
         await agent.report(first)
@@ -85,15 +87,17 @@ async def test_with_several_dispatches_an_agent_is_active_until_the_last_is_over
 
 
 @pytest.mark.requirement("T12", "T4")
-async def test_an_agent_that_loses_its_lease_has_crashed_and_comes_back_idle(house: House):
-    await house.define(PLAIN)
-    with logging_to() as log:
-        agent = await outsider(house, "coder-7", WORKER)
-        await house.file("plain")
+async def test_an_agent_that_loses_its_lease_has_crashed_and_comes_back_idle(
+    harness: ServerHarness,
+):
+    await harness.define(PLAIN)
+    with capture_log() as log:
+        agent = await register_agent(harness, "coder-7", WORKER)
+        await harness.file("plain")
         await agent.claim()
-        house.clock.advance(minutes=2)
-        await house.engine.tick()
-        await refresh_agents(house.engine, house.served.agent_logging)
+        harness.clock.advance(minutes=2)
+        await harness.engine.tick()
+        await refresh_agents(harness.engine, harness.served.agent_logging)
         await agent.beat()
     assert moves(log, "coder-7") == [CAME, ASSIGNED, GRANTED, CRASHED, CAME]
     (lost,) = log.of("lost")
@@ -101,26 +105,26 @@ async def test_an_agent_that_loses_its_lease_has_crashed_and_comes_back_idle(hou
 
 
 @pytest.mark.requirement("T12")
-async def test_an_agent_without_work_that_falls_silent_is_offline(house: House):
-    with logging_to() as log:
-        agent = await outsider(house, "coder-7", WORKER)
-        house.clock.advance(minutes=2)
+async def test_an_agent_without_work_that_falls_silent_is_offline(harness: ServerHarness):
+    with capture_log() as log:
+        agent = await register_agent(harness, "coder-7", WORKER)
+        harness.clock.advance(minutes=2)
         for _ in range(2):
-            await refresh_agents(house.engine, house.served.agent_logging)
+            await refresh_agents(harness.engine, harness.served.agent_logging)
         await agent.beat()
     assert moves(log, "coder-7") == [CAME, STOPPED, CAME]
 
 
 @pytest.mark.requirement("T12")
-async def test_disabled_and_enabled_are_told_also_in_the_midst_of_work(house: House):
-    await house.define(PLAIN)
-    with logging_to() as log:
-        agent = await outsider(house, "coder-7", WORKER)
-        await house.file("plain")
+async def test_disabled_and_enabled_are_told_also_in_the_midst_of_work(harness: ServerHarness):
+    await harness.define(PLAIN)
+    with capture_log() as log:
+        agent = await register_agent(harness, "coder-7", WORKER)
+        await harness.file("plain")
         await agent.claim()
-        await house.ceo.patch("/agents/coder-7", json={"enabled": False})
-        await house.engine.tick()
-        await house.ceo.patch("/agents/coder-7", json={"enabled": True})
+        await harness.ceo.patch("/agents/coder-7", json={"enabled": False})
+        await harness.engine.tick()
+        await harness.ceo.patch("/agents/coder-7", json={"enabled": True})
     assert moves(log, "coder-7") == [
         *(CAME, ASSIGNED, GRANTED),
         ("ACTIVE", "OFFLINE", "disabled"),
@@ -129,16 +133,16 @@ async def test_disabled_and_enabled_are_told_also_in_the_midst_of_work(house: Ho
 
 
 @pytest.mark.requirement("T12")
-async def test_a_new_stay_ends_the_one_before(house: House):
-    await house.define(PLAIN)
-    with logging_to() as log:
-        agent = await outsider(house, "coder-7", WORKER)
-        await house.file("plain")
+async def test_a_new_stay_ends_the_one_before(harness: ServerHarness):
+    await harness.define(PLAIN)
+    with capture_log() as log:
+        agent = await register_agent(harness, "coder-7", WORKER)
+        await harness.file("plain")
         await agent.claim()
         await agent.register(WORKER)
-        await house.engine.tick()
+        await harness.engine.tick()
         await agent.work()
-        await house.ceo.delete("/agents/coder-7")
+        await harness.ceo.delete("/agents/coder-7")
     assert moves(log, "coder-7") == [
         *(CAME, ASSIGNED, GRANTED, CRASHED),
         *(CAME, ASSIGNED, GRANTED, REPORTED, STOPPED),
@@ -147,24 +151,24 @@ async def test_a_new_stay_ends_the_one_before(house: House):
 
 @pytest.mark.requirement("T12")
 async def test_work_that_is_handed_back_timed_out_or_cancelled_leaves_its_agent_idle(
-    house: House,
+    harness: ServerHarness,
 ):
-    await house.define(SLOW, PLAIN)
-    with logging_to() as log:
-        agent = await outsider(house, "coder-7", WORKER)
-        await house.file("plain")
+    await harness.define(SLOW, PLAIN)
+    with capture_log() as log:
+        agent = await register_agent(harness, "coder-7", WORKER)
+        await harness.file("plain")
         dispatch = await agent.claim()
         body = {"fence": dispatch["fence"], "reason": "not mine"}
         await agent.http.post(f"/dispatches/{dispatch['id']}/release", json=body)
         execution = (await agent.claim())["execution_id"]
         close = {"action": "close", "reason": "not needed"}
-        await house.ceo.post(f"/executions/{execution}/override", json=close)
-        await house.file("slow")
+        await harness.ceo.post(f"/executions/{execution}/override", json=close)
+        await harness.file("slow")
         await agent.claim()
         for _ in range(7):
-            house.clock.advance(10)
+            harness.clock.advance(10)
             await agent.beat()
-        await house.engine.tick()
+        await harness.engine.tick()
     assert moves(log, "coder-7") == [
         *(CAME, ASSIGNED, GRANTED, ("ACTIVE", "IDLE", "TURN_COMPLETE")),
         *(ASSIGNED, GRANTED, ("ACTIVE", "IDLE", "removed from channel")),
@@ -175,8 +179,8 @@ async def test_work_that_is_handed_back_timed_out_or_cancelled_leaves_its_agent_
 
 @pytest.mark.requirement("T12")
 async def test_functions_come_and_go_with_their_engine(tmp_path: Any, clock: ManualClock):
-    with logging_to() as log:
-        async with opened(f"sqlite:///{tmp_path / 'w.db'}", clock) as engine:
+    with capture_log() as log:
+        async with manual_engine(f"sqlite:///{tmp_path / 'w.db'}", clock) as engine:
             engine.listeners.add(AgentLogger(engine.settings.lease))
             engine.add_agent(
                 lambda _: Result(outcome=Outcome.SUCCESS), WORKER, name="f", capacity=1
@@ -188,7 +192,7 @@ async def test_functions_come_and_go_with_their_engine(tmp_path: Any, clock: Man
 async def test_of_two_servers_each_tells_what_it_heard_and_nothing_is_told_twice(
     postgres_url: str, clock: ManualClock
 ):
-    async with opened(postgres_url, clock) as one, opened(postgres_url, clock) as two:
+    async with manual_engine(postgres_url, clock) as one, manual_engine(postgres_url, clock) as two:
         lines = {engine.id: AgentLogger(engine.settings.lease) for engine in (one, two)}
         for engine in (one, two):
             engine.listeners.add(lines[engine.id])
@@ -197,7 +201,7 @@ async def test_of_two_servers_each_tells_what_it_heard_and_nothing_is_told_twice
             for engine in (one, two):
                 await refresh_agents(engine, lines[engine.id])
 
-        with logging_to() as log:
+        with capture_log() as log:
             await one.define(PLAIN)
             await one.agents.register("coder-7", [WORKER])
             await looks()

@@ -8,10 +8,10 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from tests.engine.at_work import opened, team
+from tests.engine.engines import manual_engine, team
 from tests.server.calls import ACCESS_TABLE
-from tests.server.house import ADDRESS, House, told
-from tests.server.logged import logging_to
+from tests.server.captured_log import capture_log
+from tests.server.harness import ADDRESS, ServerHarness, expect_json
 from tests.server.test_logs import hands, plays
 
 from handrail.engine import log_events
@@ -45,17 +45,17 @@ def test_the_tables_of_the_page_are_those_of_the_code(name: str):
     assert told in PAGE
 
 
-async def story(house: House) -> str:
+async def story(harness: ServerHarness) -> str:
     """The log of two runs, one of which goes in circles, with ids that do not change."""
-    await house.define(PAIR)
+    await harness.define(PAIR)
     ended = Result(outcome=Outcome.TERMINATE, reason="it works")
     asks = [hands("coder", "please fix"), ended, *[hands("coder", "once more")] * 20]
-    with logging_to("info") as log:
-        plays(house, planner=asks, coder=[hands("planner", "fixed")])
+    with capture_log("info") as log:
+        plays(harness, planner=asks, coder=[hands("planner", "fixed")])
         for title in ("500 on /invoices", "500 on /orders"):
-            await house.file("pair", title=title)
-            house.clock.advance(90)
-            await house.quiet()
+            await harness.file("pair", title=title)
+            harness.clock.advance(90)
+            await harness.quiet()
     names: dict[str, str] = {}
     found = dict.fromkeys(IDS.findall(log.text))
     runs = dict.fromkeys(line["execution_id"] for line in log.of("started"))
@@ -67,8 +67,8 @@ async def story(house: House) -> str:
     return re.sub(r"@[0-9a-f]{8}", "@engine", text)
 
 
-async def test_the_lines_of_the_page_are_what_is_logged(house: House):
-    text = await story(house)
+async def test_the_lines_of_the_page_are_what_is_logged(harness: ServerHarness):
+    text = await story(harness)
     shown = [line for block in blocks("json") for line in block.splitlines() if "timestamp" in line]
     assert len(shown) > 5
     for line in shown:
@@ -76,11 +76,11 @@ async def test_the_lines_of_the_page_are_what_is_logged(house: House):
 
 
 async def test_the_questions_of_the_page_to_the_log_give_these_answers(
-    house: House, tmp_path: Path
+    harness: ServerHarness, tmp_path: Path
 ):
     if shutil.which("jq") is None:
         pytest.skip("jq is not installed")
-    (tmp_path / "handrail.log").write_text(await story(house), encoding="utf-8")
+    (tmp_path / "handrail.log").write_text(await story(harness), encoding="utf-8")
     questions = re.findall(r"\$ (jq .*)\n((?:(?!\$ ).*\n)*)", "".join(blocks("console")))
     assert len(questions) > 3
     for command, answer in questions:
@@ -93,7 +93,7 @@ async def test_the_questions_of_the_page_to_the_log_give_these_answers(
 async def test_an_embedded_engine_logs_runs_if_it_is_told_to(
     tmp_path: Path, clock: ManualClock, caplog: pytest.LogCaptureFixture
 ):
-    async with opened(f"sqlite:///{tmp_path / 'w.db'}", clock) as engine:
+    async with manual_engine(f"sqlite:///{tmp_path / 'w.db'}", clock) as engine:
         exec(blocks("python")[0], {"engine": engine})
         await engine.define(PAIR)
         with caplog.at_level("INFO"):
@@ -101,23 +101,23 @@ async def test_an_embedded_engine_logs_runs_if_it_is_told_to(
     assert f"started execution_id={run.id} seq=1" in caplog.text
 
 
-async def test_the_scrape_of_the_page_is_what_is_answered(house: House):
-    await story(house)
-    scraped = (await house.viewer.get(f"{ADDRESS}/metrics")).text.splitlines()
+async def test_the_scrape_of_the_page_is_what_is_answered(harness: ServerHarness):
+    await story(harness)
+    scraped = (await harness.viewer.get(f"{ADDRESS}/metrics")).text.splitlines()
     wanted = blocks("text")[0].splitlines()
     assert len(wanted) > 5
     for line in wanted:
         assert line in scraped, line
 
 
-async def test_the_figures_of_the_page_are_what_is_answered(house: House):
-    await story(house)
+async def test_the_figures_of_the_page_are_what_is_answered(harness: ServerHarness):
+    await story(harness)
     shown = next(block for block in blocks("json") if "time_to_resolution" in block)
-    assert told(await house.viewer.get("/metrics/workflows")) == json.loads(shown)
+    assert expect_json(await harness.viewer.get("/metrics/workflows")) == json.loads(shown)
 
 
-async def test_the_check_of_the_page_is_what_is_answered(house: House):
-    found = told(await house.viewer.get("/audit/verify"))
+async def test_the_check_of_the_page_is_what_is_answered(harness: ServerHarness):
+    found = expect_json(await harness.viewer.get("/audit/verify"))
     shown = json.loads(next(block for block in blocks("json") if '"ok"' in block))
     assert set(found) == set(shown)
     assert (found["ok"], found["findings"]) == (shown["ok"], shown["findings"])

@@ -7,8 +7,8 @@ from math import floor
 from typing import Any
 
 import pytest
-from tests.engine.at_work import ANA, chain, node
-from tests.server.house import DONE, PLAIN, House, problem, told
+from tests.engine.engines import ANA, chain, node
+from tests.server.harness import DONE, PLAIN, ServerHarness, expect_json, expect_problem
 
 from handrail.api.shared import ApprovalDecision
 from handrail.engine.engine import Engine
@@ -30,23 +30,23 @@ NOT_WELL = (Outcome.FAILURE,) * 3
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
-def any_house(request: pytest.FixtureRequest, tmp_path: Any, clock: ManualClock) -> House:
+def any_harness(request: pytest.FixtureRequest, tmp_path: Any, clock: ManualClock) -> ServerHarness:
     url = f"sqlite:///{tmp_path / 'work.db'}"
     if request.param == "postgres":
         url = request.getfixturevalue("postgres_url")
-    return House(url, clock)
+    return ServerHarness(url, clock)
 
 
 class Busy:
     """Chance, from a seed: runs begin, agents work well or not, people answer, time passes."""
 
-    def __init__(self, house: House, seed: int) -> None:
-        self.house, self.chance = house, random.Random(seed)
-        self.engine: Engine = house.engine
+    def __init__(self, harness: ServerHarness, seed: int) -> None:
+        self.harness, self.chance = harness, random.Random(seed)
+        self.engine: Engine = harness.engine
         self.runs: list[str] = []
 
     async def do(self, runs: int) -> None:
-        await self.house.define(FIXES, LOOKS)
+        await self.harness.define(FIXES, LOOKS)
         for role in ROLES:
             await self.engine.agents.register(f"the-{role}", [role])
         while len(self.runs) < runs:
@@ -60,7 +60,7 @@ class Busy:
         raise AssertionError("it does not end")
 
     async def _something(self) -> bool:
-        self.house.clock.advance(self.chance.choice([0, 0.25, 1, 7.5]))
+        self.harness.clock.advance(self.chance.choice([0, 0.25, 1, 7.5]))
         worked = [await self._work(role) for role in ROLES]
         return any([*worked, await self._answer()])
 
@@ -73,7 +73,7 @@ class Busy:
         more = (Outcome.CONTINUE,) * 3 if dispatch.run.definition_id == "looks" else ()
         outcome = self.chance.choice([Outcome.SUCCESS] * 3 + [*NOT_WELL, *more])
         usage = Usage(tokens=self.chance.randrange(100), cost=self.chance.randrange(8) / 8)
-        self.house.clock.advance(self.chance.choice([0, 0.5, 3]))
+        self.harness.clock.advance(self.chance.choice([0, 0.5, 3]))
         result = Result(outcome=outcome, text="so", usage=usage)
         where = f"{dispatch.run.id}.d{dispatch.fence}"
         await self.engine.dispatches.report_result(where, name, dispatch.fence, result)
@@ -156,10 +156,10 @@ def escalated(events: list[RunEvent]) -> bool:
     return any(isinstance(e, Asked) and e.approval.kind == "escalation" for e in events)
 
 
-async def histories(house: House, runs: list[str]) -> dict[str, list[list[RunEvent]]]:
+async def histories(harness: ServerHarness, runs: list[str]) -> dict[str, list[list[RunEvent]]]:
     found: dict[str, list[list[RunEvent]]] = defaultdict(list)
     for run_id in runs:
-        events = await house.engine.runs.history(run_id)
+        events = await harness.engine.runs.history(run_id)
         found[events[0].definition_id].append(events)  # pyright: ignore[reportAttributeAccessIssue]
     return found
 
@@ -174,17 +174,19 @@ def near(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 @pytest.mark.requirement("L14.1", "L14.2", "L14.3", "L14.4", "L14.5", "L14.6")
 @pytest.mark.parametrize(("runs", "seed"), [(1, 1), (2, 2), (3, 3), (80, 4)])
-async def test_the_figures_are_those_of_the_events(any_house: House, runs: int, seed: int):
-    busy = Busy(any_house, seed)
+async def test_the_figures_are_those_of_the_events(
+    any_harness: ServerHarness, runs: int, seed: int
+):
+    busy = Busy(any_harness, seed)
     await busy.do(runs)
-    viewer = any_house.viewer
-    answer = told(await viewer.get("/metrics/workflows"))
-    past = await histories(any_house, busy.runs)
+    viewer = any_harness.viewer
+    answer = expect_json(await viewer.get("/metrics/workflows"))
+    past = await histories(any_harness, busy.runs)
     assert answer == {"items": near(by_hand(past, None)), "since": None}
     ends = sorted(events[-1].at for of in past.values() for events in of)
     since = ends[len(ends) // 2]
     wanted = {"since": since.isoformat()}
-    answer = told(await viewer.get("/metrics/workflows", params=wanted))
+    answer = expect_json(await viewer.get("/metrics/workflows", params=wanted))
     assert answer["items"] == near(by_hand(past, since))
     assert datetime.fromisoformat(answer["since"]) == since
     if runs > 50:
@@ -193,57 +195,64 @@ async def test_the_figures_are_those_of_the_events(any_house: House, runs: int, 
 
 
 @pytest.mark.requirement("L14.6")
-async def test_the_figures_of_one_definition_can_be_asked_for(house: House):
-    await house.define(PLAIN, {**PLAIN, "id": "other"})
-    house.works()
+async def test_the_figures_of_one_definition_can_be_asked_for(harness: ServerHarness):
+    await harness.define(PLAIN, {**PLAIN, "id": "other"})
+    harness.works()
     for name in ("plain", "plain", "other"):
-        await house.file(name)
-    await house.quiet()
-    answer = told(await house.viewer.get("/metrics/workflows", params={"workflow_id": "plain"}))
+        await harness.file(name)
+    await harness.quiet()
+    answer = expect_json(
+        await harness.viewer.get("/metrics/workflows", params={"workflow_id": "plain"})
+    )
     assert [(one["workflow_id"], one["runs"]) for one in answer["items"]] == [("plain", 2)]
-    nothing = told(await house.viewer.get("/metrics/workflows", params={"workflow_id": "none"}))
+    nothing = expect_json(
+        await harness.viewer.get("/metrics/workflows", params={"workflow_id": "none"})
+    )
     assert nothing == {"items": [], "since": None}
 
 
 @pytest.mark.requirement("L14.1")
-async def test_a_run_that_goes_on_counts_once_it_has_ended(house: House):
-    await house.define(PLAIN)
-    await house.file("plain")
-    assert told(await house.viewer.get("/metrics/workflows"))["items"] == []
-    house.clock.advance(minutes=3)
-    house.works()
-    await house.quiet()
-    (found,) = told(await house.viewer.get("/metrics/workflows"))["items"]
+async def test_a_run_that_goes_on_counts_once_it_has_ended(harness: ServerHarness):
+    await harness.define(PLAIN)
+    await harness.file("plain")
+    assert expect_json(await harness.viewer.get("/metrics/workflows"))["items"] == []
+    harness.clock.advance(minutes=3)
+    harness.works()
+    await harness.quiet()
+    (found,) = expect_json(await harness.viewer.get("/metrics/workflows"))["items"]
     assert found["time_to_resolution"] == {"p50": 180, "p90": 180, "p99": 180, "mean": 180}
 
 
 @pytest.mark.requirement("L14.4", "L14.5")
-async def test_retries_and_cycles_are_told_for_each_node(house: House):
-    await house.define(LOOKS)
+async def test_retries_and_cycles_are_told_for_each_node(harness: ServerHarness):
+    await harness.define(LOOKS)
     said = [Result(outcome=Outcome.CONTINUE), Result(outcome=Outcome.CONTINUE), DONE, DONE]
-    house.engine.add_agent(lambda _: said.pop(0), "backend-engineer", capacity=1)
+    harness.engine.add_agent(lambda _: said.pop(0), "backend-engineer", capacity=1)
     for _ in range(2):
-        await house.file("looks")
-        await house.quiet()
-    (found,) = told(await house.viewer.get("/metrics/workflows"))["items"]
+        await harness.file("looks")
+        await harness.quiet()
+    (found,) = expect_json(await harness.viewer.get("/metrics/workflows"))["items"]
     assert found["retries"] == {"look": {"0": 1, "2": 1}}
     assert found["dispatch_cycles"] == {"look": 2.0}
 
 
 @pytest.mark.requirement("L14.2")
-async def test_a_run_that_a_person_closed_is_no_success(house: House):
-    await house.define(PLAIN)
-    run = await house.engine.start("plain")
-    await house.engine.runs.command(run.id, c.Close(by=ANA, reason="not needed"))
-    (found,) = told(await house.viewer.get("/metrics/workflows"))["items"]
+async def test_a_run_that_a_person_closed_is_no_success(harness: ServerHarness):
+    await harness.define(PLAIN)
+    run = await harness.engine.start("plain")
+    await harness.engine.runs.command(run.id, c.Close(by=ANA, reason="not needed"))
+    (found,) = expect_json(await harness.viewer.get("/metrics/workflows"))["items"]
     assert (found["runs"], found["success_rate"]) == (1, 0.0)
 
 
-async def test_since_is_a_moment_and_without_a_zone_in_utc(house: House):
-    wrong = await house.viewer.get("/metrics/workflows", params={"since": "yesterday"})
-    assert "since" in problem(wrong, 422, "bad_parameter")["detail"]
+async def test_since_is_a_moment_and_without_a_zone_in_utc(harness: ServerHarness):
+    wrong = await harness.viewer.get("/metrics/workflows", params={"since": "yesterday"})
+    assert "since" in expect_problem(wrong, 422, "bad_parameter")["detail"]
     for text in ("2026-01-01T12:00:00", "2026-01-01T14:00:00+02:00"):
-        answer = told(await house.viewer.get("/metrics/workflows", params={"since": text}))
+        answer = expect_json(await harness.viewer.get("/metrics/workflows", params={"since": text}))
         assert datetime.fromisoformat(answer["since"]) == NOON
     old = (NOON - timedelta(days=1)).isoformat()
-    assert told(await house.viewer.get("/metrics/workflows", params={"since": old}))["items"] == []
+    assert (
+        expect_json(await harness.viewer.get("/metrics/workflows", params={"since": old}))["items"]
+        == []
+    )

@@ -14,10 +14,10 @@ from typing import Any
 
 import httpx
 import pytest
-from tests.engine.at_work import chain, node
-from tests.server.crew import HUB, SEATS
-from tests.server.faults import Faulty
-from tests.server.house import ADDRESS, WORKER, House
+from tests.engine.engines import chain, node
+from tests.server.faulty_transport import Faulty
+from tests.server.harness import ADDRESS, WORKER, ServerHarness
+from tests.server.http_agents import HUB, SEATS
 from uuid_utils import uuid7
 
 from handrail.api.operation import API_PREFIX, Role
@@ -72,17 +72,17 @@ class Player:
 class Play:
     """One load from its beginning to its end."""
 
-    def __init__(self, house: House, transport: httpx.AsyncBaseTransport) -> None:
-        self.house, self.transport = house, transport
+    def __init__(self, harness: ServerHarness, transport: httpx.AsyncBaseTransport) -> None:
+        self.harness, self.transport = harness, transport
         self.met: Counter[str] = Counter()
         self.runs: dict[str, str] = {}
         self.over = False
 
     async def player(self, name: str, role: Role) -> Player:
         secret, row = issue_credential(
-            "token", name=name, role=role, by="test", now=self.house.clock.now()
+            "token", name=name, role=role, by="test", now=self.harness.clock.now()
         )
-        await self.house.engine.credentials.add(row)
+        await self.harness.engine.credentials.add(row)
         headers = {"Authorization": f"Bearer {secret}"}
         http = httpx.AsyncClient(
             transport=self.transport, base_url=ADDRESS + API_PREFIX, headers=headers, timeout=None
@@ -90,7 +90,7 @@ class Play:
         return Player(name, http, self.met)
 
     async def go(self) -> dict[str, End]:
-        await self.house.define(HUB, BUGS)
+        await self.harness.define(HUB, BUGS)
         filer, ceo = await self.player("olga-2", "operator"), await self.player("ana-2", "ceo")
         roles = [role for role in (WORKER, *SEATS) for _ in range(CREW)]
         agents = [(await self.player(f"{role}-{n}", "agent"), role) for n, role in enumerate(roles)]
@@ -110,15 +110,15 @@ class Play:
 
     async def _ended(self) -> None:
         for run in self.runs.values():
-            while not (await self.house.engine.runs.state(run)).has_ended:
+            while not (await self.harness.engine.runs.state(run)).has_ended:
                 await asyncio.sleep(0.01)
 
     async def end_of(self, run: str) -> End:
         """How it ended, where it went, who handed to whom; not when, nor by which of the agents."""
-        view = await self.house.engine.run_queries.view(run)
+        view = await self.harness.engine.run_queries.view(run)
         went = [
             (one.from_node_id, one.to_node_id, one.outcome, one.reason)
-            for one in await self.house.engine.run_queries.transitions(run)
+            for one in await self.harness.engine.run_queries.transitions(run)
         ]
         hands = [(one.from_, one.to, one.reason, one.accepted) for one in view.handoff_sequence]
         assert view.stop is not None
@@ -172,14 +172,14 @@ async def _answer(play: Play, ceo: Player) -> None:
 def played(folder: Path, seed: int | None) -> tuple[dict[str, End], Counter[str]]:
     """The ends of all runs, and what was met on the way; without a seed the network is perfect."""
     folder.mkdir()
-    house = House(f"sqlite:///{folder / 'work.db'}", ManualClock())
-    house.settings = ServerSettings(rate_limit=1e9)
+    harness = ServerHarness(f"sqlite:///{folder / 'work.db'}", ManualClock())
+    harness.settings = ServerSettings(rate_limit=1e9)
 
     async def play() -> tuple[dict[str, End], Counter[str]]:
-        async with house.opened(), house.served.lifespan():
-            direct = httpx.ASGITransport(app=house.served.asgi)  # pyright: ignore[reportArgumentType]
+        async with harness.opened(), harness.served.lifespan():
+            direct = httpx.ASGITransport(app=harness.served.asgi)  # pyright: ignore[reportArgumentType]
             transport = Faulty(direct, seed) if seed is not None else direct
-            load = Play(house, transport)
+            load = Play(harness, transport)
             ends = await load.go()
             if isinstance(transport, Faulty):
                 await transport.settled()

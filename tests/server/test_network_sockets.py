@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.client.serving import Server
-from tests.engine.at_work import PATIENCE, chain, node
-from tests.server.house import PLAIN, WORKER
+from tests.client.live_server import Server
+from tests.engine.engines import PATIENCE, chain, node
+from tests.server.harness import PLAIN, WORKER
 
 from handrail.kernel.result import Outcome, Result
 from handrail.server.routes import event_streams

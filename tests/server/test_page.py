@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from tests.server.house import House
+from tests.server.harness import ServerHarness
 
 from handrail.server.routes import web_app
 
@@ -59,12 +59,12 @@ def test_a_folder_without_a_page_says_why(tmp_path: Path):
 
 
 async def test_without_a_page_the_api_is_served_and_the_front_says_why(
-    house: House, monkeypatch: pytest.MonkeyPatch
+    harness: ServerHarness, monkeypatch: pytest.MonkeyPatch
 ):
     """As on a machine that has no Node and cannot get one."""
     without = web_app.WebAppFiles(missing_reason="there is <no> Node")
     monkeypatch.setattr(web_app, "load_web_app", lambda: without)
-    served = type(house.served)(house.engine, house.settings)
+    served = type(harness.served)(harness.engine, harness.settings)
     from httpx import ASGITransport, AsyncClient
 
     transport = ASGITransport(app=served.asgi)  # pyright: ignore[reportArgumentType]
@@ -76,19 +76,19 @@ async def test_without_a_page_the_api_is_served_and_the_front_says_why(
             assert "python web/build.py" in answer.text
         assert (await client.get("/assets/sign-in.css")).status_code == 200
         assert (await client.get("/healthz")).status_code == 200
-    assert (await house.viewer.get("/executions")).status_code == 200
+    assert (await harness.viewer.get("/executions")).status_code == 200
 
 
-async def test_an_unknown_place_is_not_the_page(house: House):
-    assert (await house.nobody.get("http://handrail.test/nothing-here")).status_code == 404
-    assert (await house.nobody.get("http://handrail.test/assets/x.js")).status_code == 404
-    assert (await house.nobody.get("/nothing-here")).status_code == 404
+async def test_an_unknown_place_is_not_the_page(harness: ServerHarness):
+    assert (await harness.nobody.get("http://handrail.test/nothing-here")).status_code == 404
+    assert (await harness.nobody.get("http://handrail.test/assets/x.js")).status_code == 404
+    assert (await harness.nobody.get("/nothing-here")).status_code == 404
 
 
-async def test_a_used_link_shows_people_a_page_and_programs_a_problem(house: House):
+async def test_a_used_link_shows_people_a_page_and_programs_a_problem(harness: ServerHarness):
     url = "http://handrail.test/sign-in/hr_used"
-    seen = await house.nobody.post(url, headers={"Accept": "text/html,*/*"})
+    seen = await harness.nobody.post(url, headers={"Accept": "text/html,*/*"})
     assert (seen.status_code, "handrail sign-in" in seen.text) == (401, True)
     assert seen.headers["content-type"].startswith("text/html")
-    told = await house.nobody.post(url)
+    told = await harness.nobody.post(url)
     assert (told.status_code, told.json()["code"]) == (401, "bad_sign_in")

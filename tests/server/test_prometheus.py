@@ -6,9 +6,17 @@ from typing import Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
-from tests.engine.at_work import chain, node
-from tests.server.crew import outsider
-from tests.server.house import ADDRESS, ASKS, PLAIN, WORKER, House, problem, told
+from tests.engine.engines import chain, node
+from tests.server.harness import (
+    ADDRESS,
+    ASKS,
+    PLAIN,
+    WORKER,
+    ServerHarness,
+    expect_json,
+    expect_problem,
+)
+from tests.server.http_agents import register_agent
 
 from handrail.kernel.result import Outcome, Result
 from handrail.server.app import ServerApp
@@ -42,22 +50,22 @@ class Scraped:
             yield from (value for name, value in labels if name == label)
 
 
-async def scraped(house: House) -> Scraped:
-    answer = await house.viewer.get(METRICS_URL)
+async def scraped(harness: ServerHarness) -> Scraped:
+    answer = await harness.viewer.get(METRICS_URL)
     assert answer.status_code == 200, answer.text
     assert answer.headers["content-type"].startswith("text/plain; version=")
     return Scraped(answer.text)
 
 
-async def test_every_figure_of_the_table_is_told_with_its_kind_and_labels(house: House):
-    await house.asked()
-    await outsider(house, "coder-7", "qa-engineer")
-    await house.define(chain(node("look", role="qa-engineer", kind="verification"), id="looks"))
-    await house.file("looks")
-    await house.define(PLAIN)
-    await house.file("plain")
-    await house.quiet()
-    found = await scraped(house)
+async def test_every_figure_of_the_table_is_told_with_its_kind_and_labels(harness: ServerHarness):
+    await harness.asked()
+    await register_agent(harness, "coder-7", "qa-engineer")
+    await harness.define(chain(node("look", role="qa-engineer", kind="verification"), id="looks"))
+    await harness.file("looks")
+    await harness.define(PLAIN)
+    await harness.file("plain")
+    await harness.quiet()
+    found = await scraped(harness)
     assert {name.removesuffix("_total") for name in METRICS} == set(found.families)
     for name, meter in METRICS.items():
         family = found.families[name.removesuffix("_total")]
@@ -76,12 +84,12 @@ async def test_names_say_whose_they_are_and_their_unit():
             assert name.endswith("_seconds")
 
 
-async def test_requests_are_counted_by_the_template_of_their_path(house: House):
+async def test_requests_are_counted_by_the_template_of_their_path(harness: ServerHarness):
     for bead in ("one", "two", "three"):
-        problem(await house.viewer.get(f"/beads/{bead}"), 404, "unknown_bead")
-    await house.nobody.get("/beads")
-    await house.viewer.get(f"{ADDRESS}/no/such/path")
-    found = await scraped(house)
+        expect_problem(await harness.viewer.get(f"/beads/{bead}"), 404, "unknown_bead")
+    await harness.nobody.get("/beads")
+    await harness.viewer.get(f"{ADDRESS}/no/such/path")
+    found = await scraped(harness)
     beads = {"method": "GET", "path": "/api/v1/beads/{bead_id}"}
     total = "handrail_http_requests_total"
     assert found(total, **beads, status="404") == 3
@@ -90,44 +98,44 @@ async def test_requests_are_counted_by_the_template_of_their_path(house: House):
     assert found(total, method="GET", path=OTHER_LABEL, status="404") == 1
 
 
-async def test_no_label_says_more_than_the_server_knows(house: House):
+async def test_no_label_says_more_than_the_server_knows(harness: ServerHarness):
     """Neither ids nor what somebody made up."""
     for n in range(20):
-        await house.viewer.get(f"{ADDRESS}/made/up/{n}")
-        await house.viewer.request(f"MADE{n}", "/beads")
-        await house.viewer.get(f"/beads/{n}")
-        await outsider(house, f"agent-{n}", WORKER)
-    found = await scraped(house)
+        await harness.viewer.get(f"{ADDRESS}/made/up/{n}")
+        await harness.viewer.request(f"MADE{n}", "/beads")
+        await harness.viewer.get(f"/beads/{n}")
+        await register_agent(harness, f"agent-{n}", WORKER)
+    found = await scraped(harness)
     text = " ".join(found.labels("path")) + " ".join(found.labels("method"))
     assert "MADE" not in text
     assert "/made" not in text
     assert not [value for _, labels in found.samples for _, value in labels if "agent-" in value]
 
 
-async def test_runs_are_counted_by_how_and_why_they_ended(house: House):
-    await house.define(PLAIN)
-    house.works()
+async def test_runs_are_counted_by_how_and_why_they_ended(harness: ServerHarness):
+    await harness.define(PLAIN)
+    harness.works()
     for _ in range(2):
-        await house.file("plain")
-    await house.quiet()
-    found = await scraped(house)
+        await harness.file("plain")
+    await harness.quiet()
+    found = await scraped(harness)
     assert found("handrail_runs_started_total") == 2
     ended = {"terminal_status": "done_success", "rule": "completed"}
     assert found("handrail_runs_ended_total", **ended) == 2
     assert found("handrail_runs", status="running") == 0
 
 
-async def test_what_is_open_is_told_with_the_age_of_the_oldest(house: House):
-    question = await house.asked()
-    await house.define(PLAIN, chain(node("check", role="qa-engineer"), id="checks"))
-    house.clock.advance(100)
-    await house.file("checks")
-    house.clock.advance(20)
-    agent = await outsider(house, "coder-7", "web-designer")
-    await house.define(chain(node("paint", role="web-designer"), id="paints"))
-    await house.file("paints")
+async def test_what_is_open_is_told_with_the_age_of_the_oldest(harness: ServerHarness):
+    question = await harness.asked()
+    await harness.define(PLAIN, chain(node("check", role="qa-engineer"), id="checks"))
+    harness.clock.advance(100)
+    await harness.file("checks")
+    harness.clock.advance(20)
+    agent = await register_agent(harness, "coder-7", "web-designer")
+    await harness.define(chain(node("paint", role="web-designer"), id="paints"))
+    await harness.file("paints")
     await agent.claim()
-    found = await scraped(house)
+    found = await scraped(harness)
     assert found("handrail_runs", status="waiting") == 1
     assert found("handrail_runs", status="running") == 2
     assert found("handrail_runs", status="paused") == 0
@@ -137,54 +145,54 @@ async def test_what_is_open_is_told_with_the_age_of_the_oldest(house: House):
     assert found("handrail_approvals_open", type="approval") == 1
     assert found("handrail_approval_oldest_seconds") == 120
     body = {"decision": "approve"}
-    told(await house.ceo.post(f"/approvals/{question['id']}/answer", json=body))
-    found = await scraped(house)
+    expect_json(await harness.ceo.post(f"/approvals/{question['id']}/answer", json=body))
+    found = await scraped(harness)
     assert found("handrail_approvals_open", type="approval") is None
     assert found("handrail_approval_oldest_seconds") == 0
 
 
-async def test_commits_are_measured(house: House):
-    await house.define(PLAIN)
-    before = await scraped(house)
-    await house.file("plain")
-    found = await scraped(house)
+async def test_commits_are_measured(harness: ServerHarness):
+    await harness.define(PLAIN)
+    before = await scraped(harness)
+    await harness.file("plain")
+    found = await scraped(harness)
     name = "handrail_commit_seconds_count"
     assert found(name) == (before(name) or 0) + 1
     assert found("handrail_commit_writes_sum") == (before("handrail_commit_writes_sum") or 0) + 1
 
 
-async def test_a_database_that_is_away_is_told_and_the_rest_goes_on(house: House):
+async def test_a_database_that_is_away_is_told_and_the_rest_goes_on(harness: ServerHarness):
     def away(limit: int) -> Any:
         raise StoreError("no route to it")
 
-    house.engine._access.reader.stats.count_open_work = away  # pyright: ignore[reportAttributeAccessIssue]
-    found = await scraped(house)
+    harness.engine._access.reader.stats.count_open_work = away  # pyright: ignore[reportAttributeAccessIssue]
+    found = await scraped(harness)
     assert found("handrail_database_up") == 0
     assert found("handrail_engine_up") == 1
     assert found("handrail_runs", status="running") is None
     assert found("handrail_http_waiting_requests") == 0
 
 
-async def test_an_engine_that_failed_is_told(house: House):
-    house.engine._access.failure = RuntimeError("over")
+async def test_an_engine_that_failed_is_told(harness: ServerHarness):
+    harness.engine._access.failure = RuntimeError("over")
     try:
-        found = Scraped((await house.served.metrics.scrape()).decode())
+        found = Scraped((await harness.served.metrics.scrape()).decode())
     finally:
-        house.engine._access.failure = None
+        harness.engine._access.failure = None
     assert found("handrail_engine_up") == 0
     assert found("handrail_database_up") == 0
 
 
-async def test_each_server_counts_for_itself(house: House):
-    other = ServerApp(house.engine)
-    await house.viewer.get("/beads")
+async def test_each_server_counts_for_itself(harness: ServerHarness):
+    other = ServerApp(harness.engine)
+    await harness.viewer.get("/beads")
     found = Scraped((await other.metrics.scrape()).decode())
     assert not [name for name, _ in found.samples if name == "handrail_http_requests_total"]
 
 
-async def test_the_figures_are_for_viewers(house: House):
-    problem(await house.nobody.get(METRICS_URL), 401, "no_token")
-    problem(await house.agent.get(METRICS_URL), 403, "forbidden")
+async def test_the_figures_are_for_viewers(harness: ServerHarness):
+    expect_problem(await harness.nobody.get(METRICS_URL), 401, "no_token")
+    expect_problem(await harness.agent.get(METRICS_URL), 403, "forbidden")
 
 
 def test_of_very_many_roles_the_busiest_are_told_and_the_others_together():
@@ -204,17 +212,17 @@ async def test_both_databases_say_the_same_of_what_is_open(
 ):
     url = f"sqlite:///{tmp_path / 'w.db'}"
     url = url if kind == "sqlite" else request.getfixturevalue("postgres_url")
-    async with House(url, clock).opened() as house:
-        await house.define(ASKS, PLAIN)
-        await house.engine.add_agent(
+    async with ServerHarness(url, clock).opened() as harness:
+        await harness.define(ASKS, PLAIN)
+        await harness.engine.add_agent(
             lambda _: Result(outcome=Outcome.SUCCESS), WORKER, name="coder", capacity=1
         )
-        await house.file("asks")
-        await house.quiet()
-        await house.define(chain(node("check", role="qa-engineer"), id="checks"))
-        await house.file("checks")
-        house.clock.advance(7)
-        found = await scraped(house)
+        await harness.file("asks")
+        await harness.quiet()
+        await harness.define(chain(node("check", role="qa-engineer"), id="checks"))
+        await harness.file("checks")
+        harness.clock.advance(7)
+        found = await scraped(harness)
     assert found("handrail_runs", status="waiting") == 1
     assert found("handrail_dispatches", state="offered", role="qa-engineer") == 1
     assert found("handrail_dispatch_oldest_offer_seconds") == 7

@@ -14,8 +14,8 @@ from urllib.parse import quote
 import httpx
 import pytest
 from tests.server.calls import ACCESS_TABLE
-from tests.server.house import ADDRESS, PLAIN, WORKER, House, problem, told
-from tests.server.logged import Logged, logging_to
+from tests.server.captured_log import CapturedLog, capture_log
+from tests.server.harness import ADDRESS, PLAIN, WORKER, ServerHarness, expect_json, expect_problem
 
 from handrail.api.operation import API_PREFIX
 from handrail.server.access import SESSION_COOKIE, issue_credential
@@ -40,8 +40,8 @@ def forms(secret: str) -> Iterator[bytes]:
 class Canaries:
     """Secrets, and where each may be seen."""
 
-    def __init__(self, house: House, log: Logged) -> None:
-        self.house, self.log = house, log
+    def __init__(self, harness: ServerHarness, log: CapturedLog) -> None:
+        self.harness, self.log = harness, log
         self.secrets: dict[str, str] = {}
         self.answers: list[tuple[str, bytes]] = []
 
@@ -50,7 +50,7 @@ class Canaries:
     ) -> httpx.Response:
         """Any request, by nobody unless it says so."""
         url = path if path.startswith("http") else ADDRESS + path
-        answer = await self.house.nobody.request(method, url, **more)
+        answer = await self.harness.nobody.request(method, url, **more)
         told = [f"{name}: {value}" for name, value in answer.headers.items()]
         seen = "\n".join([*told, answer.text]).encode()
         if not shows:
@@ -59,7 +59,7 @@ class Canaries:
 
     def places(self) -> Iterator[tuple[str, bytes]]:
         yield "the log", self.log.text.encode()
-        for file in Path(self.house.url.removeprefix("sqlite:///")).parent.iterdir():
+        for file in Path(self.harness.url.removeprefix("sqlite:///")).parent.iterdir():
             if file.is_file():
                 yield file.name, file.read_bytes()
         yield from self.answers
@@ -110,7 +110,7 @@ async def every_wrong_way(canaries: Canaries, secret: str) -> None:
     for way in ways:
         await canaries.send("GET", f"{API_PREFIX}/me", **way)
         await canaries.send("POST", f"{API_PREFIX}/beads", json={"title": "x"}, **way)
-        canaries.house.served.asgi.failures._levels.clear()  # pyright: ignore - not too many at once
+        canaries.harness.served.asgi.failures._levels.clear()  # pyright: ignore - not too many at once
 
 
 async def signing_in(canaries: Canaries, admin: str) -> None:
@@ -121,7 +121,7 @@ async def signing_in(canaries: Canaries, admin: str) -> None:
         headers={**bearer(admin), "Idempotency-Key": "sign-in"},
         shows=True,
     )
-    path = told(made, 201)["path"]
+    path = expect_json(made, 201)["path"]
     canaries.secrets["the code"] = path.rpartition("/")[2]
     await canaries.send("GET", path, shows=True)  # its own address, in the form that sends it
     for method in ("PUT", "DELETE", "PATCH", "OPTIONS", "TRACE"):
@@ -131,11 +131,14 @@ async def signing_in(canaries: Canaries, admin: str) -> None:
     signed = await canaries.send("POST", path, shows=True)
     assert signed.status_code == 303
     session = signed.cookies[SESSION_COOKIE]
-    canaries.house.nobody.cookies.clear()
+    canaries.harness.nobody.cookies.clear()
     canaries.secrets["the session"] = session
     assert (await canaries.send("POST", path)).status_code == 401
     cookie = {"Cookie": f"{SESSION_COOKIE}={session}"}
-    assert told(await canaries.send("GET", f"{API_PREFIX}/me", headers=cookie))["name"] == "vera"
+    assert (
+        expect_json(await canaries.send("GET", f"{API_PREFIX}/me", headers=cookie))["name"]
+        == "vera"
+    )
     await canaries.send("POST", f"{API_PREFIX}/sign-out", headers=cookie)
     await canaries.send(
         "POST", f"{API_PREFIX}/sign-out", headers={**cookie, "X-CSRF-Token": session}
@@ -144,14 +147,14 @@ async def signing_in(canaries: Canaries, admin: str) -> None:
 
 
 async def test_no_secret_is_seen_again_whatever_is_done_with_it(
-    house: House, monkeypatch: pytest.MonkeyPatch
+    harness: ServerHarness, monkeypatch: pytest.MonkeyPatch
 ):
-    with logging_to("debug") as log:
-        canaries = Canaries(house, log)
+    with capture_log("debug") as log:
+        canaries = Canaries(harness, log)
         secret, row = issue_credential(
-            "token", name="root", role="admin", by="test", now=house.clock.now()
+            "token", name="root", role="admin", by="test", now=harness.clock.now()
         )
-        await house.engine.credentials.add(row)
+        await harness.engine.credentials.add(row)
         canaries.secrets["the admin's token"] = secret
         canaries.secrets["a wrong token"] = WRONG
         made = await canaries.send(
@@ -161,15 +164,15 @@ async def test_no_secret_is_seen_again_whatever_is_done_with_it(
             headers={**bearer(secret), "Idempotency-Key": "token"},
             shows=True,
         )
-        token = told(made, 201)["token"]
+        token = expect_json(made, 201)["token"]
         canaries.secrets["the agent's token"] = token
-        await house.define(PLAIN)
+        await harness.define(PLAIN)
         agent: dict[str, Any] = {"headers": bearer(token)}
         body = {"id": "coder-7", "roles": [WORKER]}
-        told(await canaries.send("POST", f"{API_PREFIX}/agents", json=body, **agent), 201)
-        await house.file("plain")
+        expect_json(await canaries.send("POST", f"{API_PREFIX}/agents", json=body, **agent), 201)
+        await harness.file("plain")
         wants = {"agent_id": "coder-7"}
-        given = told(
+        given = expect_json(
             await canaries.send("POST", f"{API_PREFIX}/dispatches/claim", json=wants, **agent)
         )
         result = {"outcome": "success", "fence": given["fence"]}
@@ -192,7 +195,7 @@ async def test_no_secret_is_seen_again_whatever_is_done_with_it(
         revoked = f"{API_PREFIX}/tokens/{row.id}"
         await canaries.send("DELETE", revoked, headers=bearer(secret))
         await canaries.send("GET", f"{API_PREFIX}/me", headers=bearer(secret))
-        await house.served.idempotent_responses.flush()
+        await harness.served.idempotent_responses.flush()
     assert len(log.of("request")) > 100
     assert len(canaries.answers) > 100
     assert canaries.found() == []
@@ -206,17 +209,17 @@ async def failing(canaries: Canaries, monkeypatch: pytest.MonkeyPatch, secret: s
         raise RuntimeError(f"no {secret} and no {code} in postgresql://u:{PASSWORD}@host/db")
 
     canaries.secrets["the password"] = PASSWORD
-    monkeypatch.setattr(canaries.house.engine.credentials, "use_sign_in", fails)
-    monkeypatch.setattr(canaries.house.engine.statistics, "by_definition", fails)
+    monkeypatch.setattr(canaries.harness.engine.credentials, "use_sign_in", fails)
+    monkeypatch.setattr(canaries.harness.engine.statistics, "by_definition", fails)
     assert (await canaries.send("POST", f"/sign-in/{code}")).status_code == 500
     answer = await canaries.send("GET", f"{API_PREFIX}/metrics/workflows", headers=bearer(secret))
     assert answer.status_code == 500
     assert canaries.log is not None
 
 
-async def test_the_search_would_find_each_form(house: House):
-    with logging_to("debug") as log:
-        canaries = Canaries(house, log)
+async def test_the_search_would_find_each_form(harness: ServerHarness):
+    with capture_log("debug") as log:
+        canaries = Canaries(harness, log)
         secret = "hr_" + "canary0123456789" * 2
         canaries.secrets["it"] = secret
         for n, text in enumerate((b"x" + secret.encode(), quote(secret).encode())):
@@ -229,20 +232,25 @@ async def test_the_search_would_find_each_form(house: House):
     assert found == {"0", "1", *(f"base64 {n}" for n in range(5))}
 
 
-async def test_a_token_that_is_asked_for_again_is_shown_again_but_kept_nowhere(house: House):
+async def test_a_token_that_is_asked_for_again_is_shown_again_but_kept_nowhere(
+    harness: ServerHarness,
+):
     body, key = {"role": "viewer", "name": "vera"}, {"Idempotency-Key": "one"}
-    first = told(await house.admin.post("/tokens", json=body, headers=key), 201)
-    again = await house.admin.post("/tokens", json=body, headers=key)
-    assert told(again, 201) == first
+    first = expect_json(await harness.admin.post("/tokens", json=body, headers=key), 201)
+    again = await harness.admin.post("/tokens", json=body, headers=key)
+    assert expect_json(again, 201) == first
     assert again.headers["idempotent-replayed"] == "true"
-    assert len(told(await house.admin.get("/tokens"))["items"]) == 8
-    other = await house.admin.post("/tokens", json={**body, "name": "x"}, headers=key)
-    problem(other, 422, "key_reused")
-    await house.served.idempotent_responses.flush()
-    house.served.idempotent_responses._responses.clear()  # as after a restart, or at another server
-    late = problem(await house.admin.post("/tokens", json=body, headers=key), 409, "shown_once")
+    assert len(expect_json(await harness.admin.get("/tokens"))["items"]) == 8
+    other = await harness.admin.post("/tokens", json={**body, "name": "x"}, headers=key)
+    expect_problem(other, 422, "key_reused")
+    await harness.served.idempotent_responses.flush()
+    # As after a restart, or at another server.
+    harness.served.idempotent_responses._responses.clear()
+    late = expect_problem(
+        await harness.admin.post("/tokens", json=body, headers=key), 409, "shown_once"
+    )
     assert "new key" in late["detail"]
-    assert len(told(await house.admin.get("/tokens"))["items"]) == 8
+    assert len(expect_json(await harness.admin.get("/tokens"))["items"]) == 8
 
 
 def test_a_database_that_cannot_be_reached_is_told_without_its_password():

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.engine.at_work import PATIENCE, chain, node
-from tests.server.house import ADMIN, CEO, House, pages, problem, told
-from tests.server.receiver import Received, Receiver
+from tests.engine.engines import PATIENCE, chain, node
+from tests.server.harness import ADMIN, CEO, ServerHarness, expect_json, expect_problem, list_all
+from tests.server.webhook_receiver import ReceivedRequest, Receiver
 
 from handrail.api.operation import API_PREFIX
 from handrail.engine.services import webhooks as making
@@ -33,41 +33,45 @@ REVIEW = Path(__file__).resolve().parents[2] / "docs/review.md"
 
 
 @pytest.fixture
-def inside(tmp_path: Path, clock: ManualClock) -> House:
+def inside(tmp_path: Path, clock: ManualClock) -> ServerHarness:
     """A server that may tell somebody on its own machine."""
-    found = House(f"sqlite:///{tmp_path / 'inside.db'}", clock)
+    found = ServerHarness(f"sqlite:///{tmp_path / 'inside.db'}", clock)
     found.settings = ServerSettings(webhook_private=True, public_url="https://work.example")
     return found
 
 
 @asynccontextmanager
-async def receiving(house: House, **wanted: Any) -> AsyncIterator[tuple[Receiver, dict[str, Any]]]:
+async def receiving(
+    harness: ServerHarness, **wanted: Any
+) -> AsyncIterator[tuple[Receiver, dict[str, Any]]]:
     """Somebody who is told, from now on."""
     async with Receiver().listening() as receiver:
-        made = told(await house.admin.post("/webhooks", json={"url": receiver.url, **wanted}), 201)
+        made = expect_json(
+            await harness.admin.post("/webhooks", json={"url": receiver.url, **wanted}), 201
+        )
         yield receiver, made
 
 
-async def look(house: House, times: int = 1) -> None:
+async def look(harness: ServerHarness, times: int = 1) -> None:
     for _ in range(times):
-        await house.served.webhook_sender.send_due()
+        await harness.served.webhook_sender.send_due()
 
 
-async def shown(house: House) -> dict[str, Any]:
-    (row,) = told(await house.admin.get("/webhooks"))["items"]
+async def shown(harness: ServerHarness) -> dict[str, Any]:
+    (row,) = expect_json(await harness.admin.get("/webhooks"))["items"]
     return row
 
 
-async def approve(house: House, approval: dict[str, Any], **body: str) -> None:
+async def approve(harness: ServerHarness, approval: dict[str, Any], **body: str) -> None:
     body = body or {"decision": "approve"}
-    told(await house.ceo.post(f"/approvals/{approval['id']}/answer", json=body))
+    expect_json(await harness.ceo.post(f"/approvals/{approval['id']}/answer", json=body))
 
 
 # What is told
 
 
 @pytest.mark.requirement("R1.2")
-async def test_a_question_its_answer_and_the_end_are_told_in_order(inside: House):
+async def test_a_question_its_answer_and_the_end_are_told_in_order(inside: ServerHarness):
     async with receiving(inside) as (receiver, _):
         asked = await inside.asked(title="pay 12.00")
         await look(inside)
@@ -88,7 +92,7 @@ async def test_a_question_its_answer_and_the_end_are_told_in_order(inside: House
         assert (await shown(inside))["waiting"] == 0
 
 
-async def test_only_what_was_asked_for_and_only_what_came_after_is_told(inside: House):
+async def test_only_what_was_asked_for_and_only_what_came_after_is_told(inside: ServerHarness):
     await approve(inside, await inside.asked())
     async with receiving(inside, events=["run.ended"]) as (receiver, made):
         assert made["events"] == ["run.ended"]
@@ -100,15 +104,15 @@ async def test_only_what_was_asked_for_and_only_what_came_after_is_told(inside: 
         ]
 
 
-async def test_void_and_expired_questions_are_told(inside: House):
+async def test_void_and_expired_questions_are_told(inside: ServerHarness):
     async with receiving(inside, events=["approval.void", "approval.expired"]) as (receiver, _):
         changed = await inside.asked()
         path = f"/beads/{changed['original_bead_id']}"
-        told(await inside.operator.patch(path, json={"context": {"amount": 2}}))
-        (fresh,) = await pages(inside.viewer, "/approvals", status="open")
+        expect_json(await inside.operator.patch(path, json={"context": {"amount": 2}}))
+        (fresh,) = await list_all(inside.viewer, "/approvals", status="open")
         body = {"action": "close", "reason": "no more"}
         run = changed["execution_id"]
-        told(await inside.ceo.post(f"/executions/{run}/override", json=body))
+        expect_json(await inside.ceo.post(f"/executions/{run}/override", json=body))
         late = await inside.asked()
         inside.clock.until(parse_iso(late["deadline"]))
         await inside.quiet()
@@ -120,17 +124,21 @@ async def test_void_and_expired_questions_are_told(inside: House):
         ]
 
 
-async def test_a_moved_run_voids_its_question_and_says_so(inside: House):
+async def test_a_moved_run_voids_its_question_and_says_so(inside: ServerHarness):
     async with receiving(inside, events=["approval.void"]) as (receiver, _):
         asked = await inside.asked()
         body = {"action": "move", "node": "fix", "reason": "again"}
-        told(await inside.ceo.post(f"/executions/{asked['execution_id']}/override", json=body))
+        expect_json(
+            await inside.ceo.post(f"/executions/{asked['execution_id']}/override", json=body)
+        )
         await inside.quiet()
         await look(inside, 2)
         assert [one.told["approval"]["id"] for one in receiver.received] == [asked["id"]]
 
 
-async def test_open_questions_are_reminded_of_at_half_time_and_a_day_before_once(inside: House):
+async def test_open_questions_are_reminded_of_at_half_time_and_a_day_before_once(
+    inside: ServerHarness,
+):
     async with receiving(inside, events=["approval.reminder"]) as (receiver, _):
         asked = await inside.asked()
         settled = await inside.asked()
@@ -149,7 +157,7 @@ async def test_open_questions_are_reminded_of_at_half_time_and_a_day_before_once
         assert receiver.received[0].told["reminder"] == "half"
 
 
-async def test_a_question_for_an_hour_has_no_reminder_a_day_before(inside: House):
+async def test_a_question_for_an_hour_has_no_reminder_a_day_before(inside: ServerHarness):
     await inside.define(chain(node("fix"), node("look", "approval", deadline="1h"), id="soon"))
     inside.works()
     async with receiving(inside, events=["approval.reminder"]) as (receiver, _):
@@ -166,7 +174,7 @@ async def test_a_question_for_an_hour_has_no_reminder_a_day_before(inside: House
 # Signed
 
 
-def _verify(secret: str, one: Received) -> bool:
+def _verify(secret: str, one: ReceivedRequest) -> bool:
     """With the very lines that the documentation shows."""
     (code,) = re.findall(r"```python\n(import hashlib.*?)```", REVIEW.read_text(), re.DOTALL)
     known: dict[str, Any] = {}
@@ -175,7 +183,7 @@ def _verify(secret: str, one: Received) -> bool:
     return known["is_from_handrail"](secret, one.headers["handrail-signature"], one.body, at + 10)
 
 
-async def test_what_is_told_is_signed_so_that_the_documented_lines_verify_it(inside: House):
+async def test_what_is_told_is_signed_so_that_the_documented_lines_verify_it(inside: ServerHarness):
     async with receiving(inside) as (receiver, made):
         assert made["secret"].startswith("hrw_")
         await inside.asked()
@@ -185,24 +193,24 @@ async def test_what_is_told_is_signed_so_that_the_documented_lines_verify_it(ins
         assert one.headers["handrail-event"] == "approval.opened"
         assert _verify(made["secret"], one)
         assert not _verify("another", one)
-        assert not _verify(made["secret"], Received(one.path, one.headers, one.body + b" "))
+        assert not _verify(made["secret"], ReceivedRequest(one.path, one.headers, one.body + b" "))
         late = {**one.headers, "handrail-signature": f"t=1,{one.headers['handrail-signature']}"}
-        assert not _verify(made["secret"], Received(one.path, late, one.body))
+        assert not _verify(made["secret"], ReceivedRequest(one.path, late, one.body))
 
 
-async def test_the_secret_is_shown_once(inside: House):
+async def test_the_secret_is_shown_once(inside: ServerHarness):
     async with receiving(inside) as (_, made):
         assert made["secret"] not in (await inside.admin.get("/webhooks")).text
         key = {"Idempotency-Key": "k1"}
         body = {"url": made["url"]}
-        second = told(await inside.admin.post("/webhooks", json=body, headers=key), 201)
+        second = expect_json(await inside.admin.post("/webhooks", json=body, headers=key), 201)
         assert second["secret"] not in (await inside.admin.get("/webhooks")).text
 
 
 # At least once, and not twice without need
 
 
-async def test_what_was_not_taken_is_tried_again_later_with_the_same_id(inside: House):
+async def test_what_was_not_taken_is_tried_again_later_with_the_same_id(inside: ServerHarness):
     async with receiving(inside) as (receiver, _):
         receiver.status = 500
         asked = await inside.asked()
@@ -228,7 +236,9 @@ async def test_what_was_not_taken_is_tried_again_later_with_the_same_id(inside: 
         assert (await shown(inside))["failures"] == 0
 
 
-async def test_a_dead_receiver_is_disabled_with_the_reason_and_may_be_enabled(inside: House):
+async def test_a_dead_receiver_is_disabled_with_the_reason_and_may_be_enabled(
+    inside: ServerHarness,
+):
     async with receiving(inside) as (receiver, made):
         receiver.status = 503
         asked = await inside.asked()
@@ -243,7 +253,7 @@ async def test_a_dead_receiver_is_disabled_with_the_reason_and_may_be_enabled(in
         await look(inside)
         receiver.status = 204
         path = f"/webhooks/{made['id']}/enable"
-        assert told(await inside.admin.post(path))["enabled"]
+        assert expect_json(await inside.admin.post(path))["enabled"]
         after = await inside.asked()
         await look(inside, 2)
         ids = [one.told["id"] for one in receiver.received[ATTEMPTS_MAX:]]
@@ -251,7 +261,7 @@ async def test_a_dead_receiver_is_disabled_with_the_reason_and_may_be_enabled(in
         assert missed["id"] not in str(ids)
 
 
-async def test_a_receiver_that_is_gone_says_so_and_is_asked_no_more(inside: House):
+async def test_a_receiver_that_is_gone_says_so_and_is_asked_no_more(inside: ServerHarness):
     async with receiving(inside) as (receiver, _):
         receiver.status = 410
         await inside.asked()
@@ -259,7 +269,7 @@ async def test_a_receiver_that_is_gone_says_so_and_is_asked_no_more(inside: Hous
         assert not (await shown(inside))["enabled"]
 
 
-async def test_what_happened_while_no_server_ran_is_told_once_after_it(inside: House):
+async def test_what_happened_while_no_server_ran_is_told_once_after_it(inside: ServerHarness):
     async with receiving(inside) as (receiver, _):
         first = await inside.asked()
         await look(inside)
@@ -272,7 +282,7 @@ async def test_what_happened_while_no_server_ran_is_told_once_after_it(inside: H
             ]
 
 
-async def test_servers_on_one_database_tell_each_thing_once(inside: House):
+async def test_servers_on_one_database_tell_each_thing_once(inside: ServerHarness):
     async with receiving(inside) as (receiver, _):
         others = [WebhookSender(inside.engine, inside.settings) for _ in range(3)]
         asked = [(await inside.asked())["id"] for _ in range(10)]
@@ -283,7 +293,7 @@ async def test_servers_on_one_database_tell_each_thing_once(inside: House):
         assert [one.told["approval"]["id"] for one in receiver.received] == asked
 
 
-async def test_a_server_that_died_while_it_sent_is_waited_for_a_minute(inside: House):
+async def test_a_server_that_died_while_it_sent_is_waited_for_a_minute(inside: ServerHarness):
     async with receiving(inside) as (receiver, made):
         store, now = inside.engine.store, inside.clock.now()
         await inside.asked()
@@ -299,7 +309,7 @@ async def test_a_server_that_died_while_it_sent_is_waited_for_a_minute(inside: H
 # A receiver that means no good
 
 
-async def test_a_redirect_is_not_followed(inside: House):
+async def test_a_redirect_is_not_followed(inside: ServerHarness):
     async with receiving(inside) as (receiver, _), Receiver().listening() as elsewhere:
         location = f"HTTP/1.1 307 x\r\nlocation: {elsewhere.url}\r\ncontent-length: 0\r\n\r\n"
         receiver.raw = location.encode()
@@ -309,7 +319,7 @@ async def test_a_redirect_is_not_followed(inside: House):
         assert (await shown(inside))["reason"] == "it answered 307"
 
 
-async def test_no_connection_is_kept_for_another_name_of_the_same_address(inside: House):
+async def test_no_connection_is_kept_for_another_name_of_the_same_address(inside: ServerHarness):
     async with receiving(inside) as (receiver, _):
         receiver.raw, receiver.stays = b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n", True
         await approve(inside, await inside.asked())
@@ -317,7 +327,7 @@ async def test_no_connection_is_kept_for_another_name_of_the_same_address(inside
         assert receiver.kinds == ["approval.opened", "approval.answered", "run.ended"]
 
 
-async def test_an_endless_answer_is_cut(inside: House):
+async def test_an_endless_answer_is_cut(inside: ServerHarness):
     async with receiving(inside) as (receiver, _):
         receiver.raw = b"HTTP/1.1 200 OK\r\ncontent-length: 1000000000\r\n\r\n" + b"x" * 100_000
         await inside.asked()
@@ -326,7 +336,7 @@ async def test_an_endless_answer_is_cut(inside: House):
 
 
 async def test_a_receiver_that_never_answers_is_given_up_on(
-    inside: House, monkeypatch: pytest.MonkeyPatch
+    inside: ServerHarness, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(sending, "SEND_SECONDS_MAX", 0.05)
     async with receiving(inside) as (receiver, _):
@@ -337,7 +347,7 @@ async def test_a_receiver_that_never_answers_is_given_up_on(
 
 
 async def test_one_that_hangs_does_not_hold_up_the_others(
-    inside: House, monkeypatch: pytest.MonkeyPatch
+    inside: ServerHarness, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(sending, "SEND_SECONDS_MAX", 2.0)
     async with receiving(inside) as (slow, _), receiving(inside) as (quick, _):
@@ -348,7 +358,7 @@ async def test_one_that_hangs_does_not_hold_up_the_others(
 
 
 async def test_a_courier_that_is_told_to_end_as_it_is_woken_ends(
-    inside: House, monkeypatch: pytest.MonkeyPatch
+    inside: ServerHarness, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(sending, "POLL_SECONDS_MIN", 0)
     courier = inside.served.webhook_sender
@@ -365,17 +375,17 @@ async def test_a_courier_that_is_told_to_end_as_it_is_woken_ends(
         assert going.cancelled(), turns
 
 
-async def test_nobody_there_is_a_reason(inside: House):
+async def test_nobody_there_is_a_reason(inside: ServerHarness):
     async with Receiver().listening() as gone:
         url = gone.url
-    told(await inside.admin.post("/webhooks", json={"url": url}), 201)
+    expect_json(await inside.admin.post("/webhooks", json={"url": url}), 201)
     await inside.asked()
     await look(inside)
     assert (await shown(inside))["reason"] == "it cannot be reached: ConnectError"
 
 
 async def test_a_webhook_for_which_too_much_waits_is_disabled(
-    inside: House, monkeypatch: pytest.MonkeyPatch
+    inside: ServerHarness, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(making, "PENDING_DELIVERIES_MAX", 2)
     async with receiving(inside) as (receiver, _):
@@ -414,14 +424,14 @@ async def test_a_webhook_for_which_too_much_waits_is_disabled(
         "https://h:99999/x",
     ],
 )
-async def test_no_webhook_points_inside_or_nowhere_by_default(house: House, url: str):
-    answer = await house.admin.post("/webhooks", json={"url": url})
-    assert problem(answer, 422, "bad_url")["errors"][0]["path"] == "url"
-    assert told(await house.admin.get("/webhooks"))["items"] == []
+async def test_no_webhook_points_inside_or_nowhere_by_default(harness: ServerHarness, url: str):
+    answer = await harness.admin.post("/webhooks", json={"url": url})
+    assert expect_problem(answer, 422, "bad_url")["errors"][0]["path"] == "url"
+    assert expect_json(await harness.admin.get("/webhooks"))["items"] == []
 
 
 async def test_a_name_that_points_inside_later_is_not_followed_there(
-    house: House, monkeypatch: pytest.MonkeyPatch
+    harness: ServerHarness, monkeypatch: pytest.MonkeyPatch
 ):
     async def found(host: str, port: int, **_: Any) -> list[Any]:
         addresses = ("93.184.215.14", "10.0.0.7")
@@ -444,7 +454,7 @@ async def test_a_name_that_points_inside_later_is_not_followed_there(
 
 
 @pytest.mark.requirement("R3.4")
-async def test_people_get_a_link_with_each_question_that_they_may_answer(inside: House):
+async def test_people_get_a_link_with_each_question_that_they_may_answer(inside: ServerHarness):
     people = [{"name": "bob", "role": "ceo"}, {"name": "pam", "role": "operator"}]
     async with receiving(inside, people=people) as (receiver, _):
         receiver.status = 500
@@ -459,13 +469,13 @@ async def test_people_get_a_link_with_each_question_that_they_may_answer(inside:
         assert link["name"] == "bob"
         assert link["url"].startswith(f"https://work.example{API_PREFIX}/answer-links/hr_")
         path = link["url"].removeprefix(f"https://work.example{API_PREFIX}")
-        done = told(await inside.nobody.post(path, json={"text": "ok"}))
+        done = expect_json(await inside.nobody.post(path, json={"text": "ok"}))
         assert done["approval"]["by"] == "bob"
         assert asked["id"] == done["approval"]["id"]
-        problem(await inside.nobody.post(path, json={"text": "ok"}), 410, "link_used")
+        expect_problem(await inside.nobody.post(path, json={"text": "ok"}), 410, "link_used")
 
 
-async def test_no_link_lies_on_disk_in_clear(inside: House, tmp_path: Path):
+async def test_no_link_lies_on_disk_in_clear(inside: ServerHarness, tmp_path: Path):
     people = [{"name": "bob", "role": "ceo"}]
     async with receiving(inside, people=people) as (receiver, _):
         await inside.asked()
@@ -479,26 +489,31 @@ async def test_no_link_lies_on_disk_in_clear(inside: House, tmp_path: Path):
 # Who may
 
 
-async def test_webhooks_are_made_listed_and_removed_by_admins(inside: House):
+async def test_webhooks_are_made_listed_and_removed_by_admins(inside: ServerHarness):
     async with receiving(inside) as (receiver, made):
         assert made["events"] == list(DEFAULT_EVENT_TYPES)
         assert made["created_by"] == ADMIN
-        problem(await inside.ceo.get("/webhooks"), 403, "forbidden")
-        problem(await inside.ceo.post("/webhooks", json={"url": receiver.url}), 403, "forbidden")
-        problem(await inside.admin.delete("/webhooks/nope"), 404, "unknown_webhook")
-        problem(await inside.admin.post("/webhooks/nope/enable"), 404, "unknown_webhook")
+        expect_problem(await inside.ceo.get("/webhooks"), 403, "forbidden")
+        expect_problem(
+            await inside.ceo.post("/webhooks", json={"url": receiver.url}), 403, "forbidden"
+        )
+        expect_problem(await inside.admin.delete("/webhooks/nope"), 404, "unknown_webhook")
+        expect_problem(await inside.admin.post("/webhooks/nope/enable"), 404, "unknown_webhook")
         bad = {"url": receiver.url, "events": ["run.began"]}
-        problem(await inside.admin.post("/webhooks", json=bad), 422, "bad_body")
+        expect_problem(await inside.admin.post("/webhooks", json=bad), 422, "bad_body")
         nameless = {"url": receiver.url, "people": [{"name": " "}]}
-        problem(await inside.admin.post("/webhooks", json=nameless), 422, "bad_name")
+        expect_problem(await inside.admin.post("/webhooks", json=nameless), 422, "bad_name")
         assert (await inside.admin.delete(f"/webhooks/{made['id']}")).status_code == 204
         await inside.asked()
         await look(inside)
-        assert (receiver.received, told(await inside.admin.get("/webhooks"))["items"]) == ([], [])
+        assert (receiver.received, expect_json(await inside.admin.get("/webhooks"))["items"]) == (
+            [],
+            [],
+        )
 
 
 async def test_the_engine_does_not_wait_for_a_receiver(
-    inside: House, monkeypatch: pytest.MonkeyPatch
+    inside: ServerHarness, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(sending, "SEND_SECONDS_MAX", 20)
     async with receiving(inside) as (receiver, _):
@@ -513,7 +528,7 @@ async def test_the_engine_does_not_wait_for_a_receiver(
         await asyncio.gather(looking, return_exceptions=True)
 
 
-async def test_a_server_tells_by_itself_while_it_runs(inside: House):
+async def test_a_server_tells_by_itself_while_it_runs(inside: ServerHarness):
     async with receiving(inside) as (receiver, _), inside.served.lifespan():
         asked = await inside.asked()
         for _ in range(2_000):
@@ -524,7 +539,7 @@ async def test_a_server_tells_by_itself_while_it_runs(inside: House):
 
 
 async def test_no_secret_of_a_link_or_a_webhook_is_logged(
-    inside: House, caplog: pytest.LogCaptureFixture
+    inside: ServerHarness, caplog: pytest.LogCaptureFixture
 ):
     caplog.set_level("DEBUG")
     async with receiving(inside, people=[{"name": "bob", "role": "ceo"}]) as (receiver, made):

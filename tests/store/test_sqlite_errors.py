@@ -7,8 +7,8 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
+from tests.store.child_process import child, output, read_line, send_line
 from tests.store.databases import sqlite_database
-from tests.store.driving import child, output, read_line, send_line
 
 from handrail.store.database import Transaction
 from handrail.store.rows import StoreError

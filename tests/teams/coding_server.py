@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-from tests.client.serving import Server
+from tests.client.live_server import Server
 
 from handrail.engine.dispatch.dispatch import Dispatch
 from handrail.engine.settings import EngineSettings
@@ -22,7 +22,7 @@ API = "/api/v1"
 Agent = Callable[[Dispatch], Result]
 
 
-class Office:
+class CodingServer:
     """What a test is given: beads are filed over HTTP, and runs looked at over HTTP."""
 
     def __init__(self, folder: Path) -> None:
@@ -83,8 +83,8 @@ class Office:
     def plays(self, workflow: str = "coding", **bead: Any) -> dict[str, Any]:
         """A bead to the end of its run."""
         body = {"title": "Something is wrong", "workflow_id": workflow, **bead}
-        filed = told(self.operator.post("/beads", json=body), 201)
-        run = told(
+        filed = expect_json(self.operator.post("/beads", json=body), 201)
+        run = expect_json(
             self.viewer.get(f"/executions/{filed['execution_id']}", params={"wait": SECONDS})
         )
         assert run["status"] == "ended", run["current_node_id"]
@@ -92,15 +92,17 @@ class Office:
         return run
 
     def report(self, run: dict[str, Any]) -> dict[str, Any]:
-        return told(self.viewer.get(f"/executions/{run['id']}/report"))
+        return expect_json(self.viewer.get(f"/executions/{run['id']}/report"))
 
     def steps(self, run: dict[str, Any], place: str = "") -> list[dict[str, Any]]:
-        found = told(self.viewer.get(f"/executions/{run['id']}/steps"))["items"]
+        found = expect_json(self.viewer.get(f"/executions/{run['id']}/steps"))["items"]
         return [step for step in found if not place or step["place"] == place]
 
     def events(self, run: dict[str, Any]) -> list[dict[str, Any]]:
         query = {"limit": 500}
-        return told(self.viewer.get(f"/beads/{run['bead_id']}/history", params=query))["items"]
+        return expect_json(self.viewer.get(f"/beads/{run['bead_id']}/history", params=query))[
+            "items"
+        ]
 
     def progress(self, run: dict[str, Any]) -> list[str]:
         """Everything that counted as progress, in order."""
@@ -108,10 +110,10 @@ class Office:
         return [what for one in weighed for what in one.get("progress", ())]
 
     def bead(self, run: dict[str, Any]) -> dict[str, Any]:
-        return told(self.viewer.get(f"/beads/{run['bead_id']}"))
+        return expect_json(self.viewer.get(f"/beads/{run['bead_id']}"))
 
 
-def told(answer: httpx.Response, status: int = 200) -> Any:
+def expect_json(answer: httpx.Response, status: int = 200) -> Any:
     assert answer.status_code == status, f"{answer.status_code}: {answer.text}"
     return answer.json()
 

@@ -5,8 +5,8 @@ from collections.abc import Iterable
 from typing import Any
 
 import pytest
-from tests.kernel.driving import plan_of, team
-from tests.playing import played
+from tests.engine.interactive_runs import run_to_end
+from tests.kernel.driven_run import plan_of, team
 
 from handrail.engine.dispatch.dispatch import Dispatch
 from handrail.engine.interactive_run import ApprovalPrompt, InteractiveRun, PromptReply
@@ -53,7 +53,7 @@ def plays(
         return next(lines, None)
 
     start = {"title": "VPN drops every hour", **start}
-    return played(
+    return run_to_end(
         load_builtin(name),
         {**own, **(staff or {})},
         answer=answer,
@@ -303,7 +303,7 @@ def test_a_ticket_that_takes_more_than_ten_minutes_ends_as_stuck():
         return own[dispatch.agent](dispatch)
 
     staff = dict.fromkeys(own, slow)
-    local = played(load_builtin("helpdesk"), staff, clock=clock.now, title="VPN drops")
+    local = run_to_end(load_builtin("helpdesk"), staff, clock=clock.now, title="VPN drops")
     assert (rule(local), local.run.terminal_status) == ("max_duration", "aborted_stuck")
 
 
@@ -484,7 +484,7 @@ def test_the_approval_carries_the_proposed_fix():
         return "ok"
 
     staff, _ = load_scripted_agents("auto-bug-workflow")
-    local = played(load_builtin("auto-bug-workflow"), staff, answer=answer, title="IndexError")
+    local = run_to_end(load_builtin("auto-bug-workflow"), staff, answer=answer, title="IndexError")
     (request,) = shown
     assert request.approval.kind == "approval"
     assert "Proposal: in count.py" in request.result
@@ -547,7 +547,7 @@ def test_an_investigation_without_end_escalates_after_five_dispatches():
 )
 def test_one_scripted_agent_fits_any_definition(document: dict[str, Any]):
     made = plan_of(document)
-    local = played(document, generic_agents(made), answer=lambda _: "ok")
+    local = run_to_end(document, generic_agents(made), answer=lambda _: "ok")
     assert local.run.terminal_status == "done_success"
 
 

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.cli.calling import call
+from tests.cli.command_line import run_command
 
 from handrail.teams.coding.workspaces import load_sample_files, write_sample
 
@@ -18,7 +18,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.requirement("S11")
 def test_it_mends_what_is_in_the_current_folder_and_leaves_its_report(here: Path) -> None:
-    called = call("run", "coding", "--context", json.dumps({"folder": str(here)}))
+    called = run_command("run", "coding", "--context", json.dumps({"folder": str(here)}))
     assert called.code == 0, called.out
     assert (here / "shop/words.py").read_text() == load_sample_files()["shop/words.py"]
     left = sorted(path.suffix for path in (here / ".handrail/runs").iterdir())
@@ -28,7 +28,7 @@ def test_it_mends_what_is_in_the_current_folder_and_leaves_its_report(here: Path
 
 @pytest.mark.requirement("S12")
 def test_an_aborted_run_leaves_an_entry(here: Path) -> None:
-    called = call("run", "coding", "--context", '{"demo": "same_error"}')
+    called = run_command("run", "coding", "--context", '{"demo": "same_error"}')
     assert called.code == 1
     assert (here / ".handrail/issues.md").read_text().startswith("## aborted_stuck: same_error in ")
 
@@ -38,7 +38,7 @@ def test_nothing_is_left_where_nothing_is_wanted(
 ) -> None:
     monkeypatch.setenv("HANDRAIL_RUNS_FOLDER", "-")
     monkeypatch.setenv("HANDRAIL_ISSUES_FILE", "-")
-    assert call("run", "coding", "--context", '{"demo": "same_error"}').code == 1
+    assert run_command("run", "coding", "--context", '{"demo": "same_error"}').code == 1
     assert not (here / ".handrail").exists()
 
 
@@ -48,8 +48,8 @@ def test_a_folder_elsewhere_needs_the_setting(
     other = tmp_path_factory.mktemp("other")
     write_sample(other, ("misspelt-name",))
     context = json.dumps({"folder": str(other)})
-    called = call("run", "coding", "--context", context)
+    called = run_command("run", "coding", "--context", context)
     assert called.code == 1
     assert "add it to the setting `workspaces`" in called.out
     monkeypatch.setenv("HANDRAIL_WORKSPACES", str(other))
-    assert call("run", "coding", "--context", context).code == 0
+    assert run_command("run", "coding", "--context", context).code == 0

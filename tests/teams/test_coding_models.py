@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.agents.stub import TOKENS, Asked, Reply, Stub, call, fail
-from tests.agents.team import KEY, MODEL, me
-from tests.engine.at_work import opened
+from tests.agents.helpdesk_replies import KEY, MODEL, agent_name
+from tests.agents.model_stub import TOKENS, ModelReply, ModelRequest, Stub, call, fail
+from tests.engine.engines import manual_engine
 
 from handrail.teams import install_teams
 from handrail.teams.coding.workspaces import load_sample_files, write_sample
@@ -23,25 +23,25 @@ WORDS = "shop/words.py"
 RIGHT = load_sample_files()[WORDS]
 
 
-def hands(to: str, text: str = "done") -> Reply:
+def hands(to: str, text: str = "done") -> ModelReply:
     return call("answer", outcome="handoff", to=to, reason="your turn", text=text)
 
 
 def plays(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, **says: list[Reply]
-) -> tuple[RunReport, list[Asked]]:
+    folder: Path, monkeypatch: pytest.MonkeyPatch, **says: list[ModelReply]
+) -> tuple[RunReport, list[ModelRequest]]:
     """A run in which each agent that is a model says these things one after the other, and the last
     one again and again."""
     write_sample(folder, ("not-written-yet",))
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     turns = {agent: list(replies) for agent, replies in says.items()}
 
-    def answer(asked: Asked) -> Reply:
-        replies = turns[me(asked)]
+    def answer(asked: ModelRequest) -> ModelReply:
+        replies = turns[agent_name(asked)]
         return replies.pop(0) if len(replies) > 1 else replies[0]
 
-    async def play() -> tuple[RunReport, list[Asked]]:
-        async with Stub(answer) as stub, opened("sqlite://", ManualClock()) as engine:
+    async def play() -> tuple[RunReport, list[ModelRequest]]:
+        async with Stub(answer) as stub, manual_engine("sqlite://", ManualClock()) as engine:
             monkeypatch.setenv("OPENAI_BASE_URL", stub.url)
             await install_teams(engine, ("coding",), model=MODEL, workspaces=(str(folder),))
             run = await engine.start(
@@ -83,7 +83,7 @@ def test_a_model_reads_searches_writes_and_checks_and_rules_close_the_ticket(
     assert "exit code 0" in given
     assert [step.place for step in report.steps][-1] == "ticket_closer"
     assert report.usage.tokens == TOKENS * len(asked)
-    tools = {me(one): set(one.tools) - {"answer"} for one in asked}
+    tools = {agent_name(one): set(one.tools) - {"answer"} for one in asked}
     looking = {"list_files", "read_file", "search"}
     assert tools == {
         "planner": looking,
@@ -102,7 +102,7 @@ def test_a_model_reads_searches_writes_and_checks_and_rules_close_the_ticket(
     ],
 )
 def test_what_is_forbidden_is_not_done_and_ends_the_run_whatever_the_model_says_next(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, attempt: Reply
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, attempt: ModelReply
 ) -> None:
     report, _ = plays(
         tmp_path,

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.teams.coding_server import Office, rule, told
+from tests.teams.coding_server import CodingServer, expect_json, rule
 
 from handrail.engine.dispatch.dispatch import Dispatch
 from handrail.kernel.result import Evidence, Outcome, Result, Usage
@@ -28,8 +28,8 @@ SCENES = [
 
 
 @pytest.fixture(scope="module")
-def office(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Office]:
-    found = Office(tmp_path_factory.mktemp("office"))
+def coding_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CodingServer]:
+    found = CodingServer(tmp_path_factory.mktemp("office"))
     found.open()
     try:
         yield found
@@ -38,9 +38,9 @@ def office(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Office]:
 
 
 @pytest.fixture(scope="module")
-def scenes(office: Office) -> dict[str, dict[str, Any]]:
+def scenes(coding_server: CodingServer) -> dict[str, dict[str, Any]]:
     """One run of each scene of the sample."""
-    return {name: office.plays(context={"demo": name}) for name, _, _ in SCENES}
+    return {name: coding_server.plays(context={"demo": name}) for name, _, _ in SCENES}
 
 
 def calls(run: dict[str, Any]) -> list[str]:
@@ -51,15 +51,15 @@ def calls(run: dict[str, Any]) -> list[str]:
 @pytest.mark.requirement("S1")
 @pytest.mark.parametrize(("scene", "status", "by"), SCENES)
 def test_s1_every_ending_really_happens_and_is_the_same_everywhere(
-    office: Office, scenes: dict[str, Any], scene: str, status: str, by: str
+    coding_server: CodingServer, scenes: dict[str, Any], scene: str, status: str, by: str
 ) -> None:
     run = scenes[scene]
     assert (run["terminal_status"], rule(run)) == (status, by)
-    report = office.report(run)
+    report = coding_server.report(run)
     assert (report["terminal_status"], report["stop"]["rule"]) == (status, by)
-    bead = office.bead(run)
+    bead = coding_server.bead(run)
     assert bead["status"] == ("error" if status.startswith("aborted") else "closed")
-    ended = [event for event in office.events(run) if event["type"] == "ended"]
+    ended = [event for event in coding_server.events(run) if event["type"] == "ended"]
     assert len(ended) == 1
 
 
@@ -70,13 +70,15 @@ def test_s2_the_researcher_is_not_asked_again_once_enough_is_known(scenes: dict[
 
 
 @pytest.mark.requirement("S2", "S8")
-def test_s2_a_planner_that_asks_it_all_the_same_is_overruled(office: Office) -> None:
+def test_s2_a_planner_that_asks_it_all_the_same_is_overruled(coding_server: CodingServer) -> None:
     def planner(dispatch: Dispatch) -> Result:
         turn = len(dispatch.history) // 2
         return hand_off("verifier" if turn in (0, 2, 5) else "researcher", "I must know more")
 
-    name = office.hire("asks-again", planner=planner)
-    run = office.plays(name, title="frobnicate_ledger is wrong", context={"demo": "research"})
+    name = coding_server.hire("asks-again", planner=planner)
+    run = coding_server.plays(
+        name, title="frobnicate_ledger is wrong", context={"demo": "research"}
+    )
     assert (run["terminal_status"], rule(run)) == ("aborted_stuck", "research_exhausted")
     assert "research is exhausted (best 0)" in run["stop"]["reason"]
     assert calls(run).count("researcher") == 4
@@ -84,23 +86,26 @@ def test_s2_a_planner_that_asks_it_all_the_same_is_overruled(office: Office) -> 
 
 @pytest.mark.requirement("S3")
 def test_s3_the_same_red_command_is_escalated_to_the_snitch_and_ends_the_run(
-    office: Office, scenes: dict[str, Any]
+    coding_server: CodingServer, scenes: dict[str, Any]
 ) -> None:
     run = scenes["same_error"]
     assert calls(run)[-1] == "snitch"
     assert (run["stop"]["limit"], run["stop"]["seen"]) == (3, 3)
-    last = office.report(run)["last_command"]
+    last = coding_server.report(run)["last_command"]
     assert (last["command"], last["seen"]) == ("python -m unittest", 3)
     assert "No module named 'exchange_rates_service'" in run["stop"]["reason"]
 
 
 @pytest.mark.requirement("S4")
 def test_s4_a_coder_that_changes_nothing_is_not_called_again(
-    office: Office, scenes: dict[str, Any]
+    coding_server: CodingServer, scenes: dict[str, Any]
 ) -> None:
     run = scenes["no_change"]
     assert calls(run).count("coder") == 2
-    assert [step["result"]["evidence"]["files"] for step in office.steps(run, "coder")] == [{}, {}]
+    assert [step["result"]["evidence"]["files"] for step in coding_server.steps(run, "coder")] == [
+        {},
+        {},
+    ]
     assert calls(run)[-1] == "snitch"
 
 
@@ -116,18 +121,20 @@ def test_s5_the_run_holds_counters_with_reasons_progress_and_steps(scenes: dict[
 
 @pytest.mark.requirement("S6")
 def test_s6_files_checks_scores_failures_and_the_ticket_are_progress(
-    office: Office, scenes: dict[str, Any]
+    coding_server: CodingServer, scenes: dict[str, Any]
 ) -> None:
-    found = [what.partition(":")[0] for what in office.progress(scenes[""])]
+    found = [what.partition(":")[0] for what in coding_server.progress(scenes[""])]
     assert found == ["score", "files", "green", "failures", "claim"]
-    stuck = [what.partition(":")[0] for what in office.progress(scenes["no_change"])]
+    stuck = [what.partition(":")[0] for what in coding_server.progress(scenes["no_change"])]
     assert stuck == ["score"]
 
 
 @pytest.mark.requirement("S7")
-def test_s7_steps_and_uses_of_an_edge_are_limited_and_the_loop_is_named(office: Office) -> None:
-    few = office.hire("few-steps", rules={"max_steps": 5})
-    run = office.plays(few, context={"demo": ""})
+def test_s7_steps_and_uses_of_an_edge_are_limited_and_the_loop_is_named(
+    coding_server: CodingServer,
+) -> None:
+    few = coding_server.hire("few-steps", rules={"max_steps": 5})
+    run = coding_server.plays(few, context={"demo": ""})
     assert (rule(run), run["total_steps"]) == ("max_steps", 5)
 
     def planner(dispatch: Dispatch) -> Result:
@@ -137,16 +144,16 @@ def test_s7_steps_and_uses_of_an_edge_are_limited_and_the_loop_is_named(office: 
         return hand_off("planner", "nothing")
 
     rules = {"max_edge": 2, "repeat_limit": None}
-    narrow = office.hire("narrow", rules=rules, planner=planner, researcher=researcher)
-    run = office.plays(narrow, context={"demo": "research"})
+    narrow = coding_server.hire("narrow", rules=rules, planner=planner, researcher=researcher)
+    run = coding_server.plays(narrow, context={"demo": "research"})
     assert (run["terminal_status"], rule(run)) == ("aborted_stuck", "max_edge")
     assert run["stop"]["reason"].startswith("planner_researcher_loop: ")
-    assert office.report(run)["limits"]["max_steps"] == 100
+    assert coding_server.report(run)["limits"]["max_steps"] == 100
 
 
 @pytest.mark.requirement("S8")
-def test_s8_what_the_planner_may_not_is_refused_and_said(office: Office) -> None:
-    honest = scripted_agents(office.workspaces)["planner"]
+def test_s8_what_the_planner_may_not_is_refused_and_said(coding_server: CodingServer) -> None:
+    honest = scripted_agents(coding_server.workspaces)["planner"]
 
     def planner(dispatch: Dispatch) -> Result:
         if dispatch.step == 1:
@@ -156,7 +163,7 @@ def test_s8_what_the_planner_may_not_is_refused_and_said(office: Office) -> None
             return hand_off("the-internet", "look it up")
         return honest(dispatch)
 
-    run = office.plays(office.hire("bold", planner=planner), context={"demo": ""})
+    run = coding_server.plays(coding_server.hire("bold", planner=planner), context={"demo": ""})
     assert run["terminal_status"] == "done_success"
     assert [one["code"] for one in run["warnings"]][:2] == ["terminate_refused", "bad_target"]
     refused = [one for one in run["handoff_sequence"] if not one["accepted"]]
@@ -164,21 +171,23 @@ def test_s8_what_the_planner_may_not_is_refused_and_said(office: Office) -> None
 
 
 @pytest.mark.requirement("S9")
-def test_s9_the_same_failure_in_another_folder_has_the_same_signature(office: Office) -> None:
+def test_s9_the_same_failure_in_another_folder_has_the_same_signature(
+    coding_server: CodingServer,
+) -> None:
     found: list[str] = []
     for name in ("first", "second"):
-        folder = office.project(name, "not-written-yet")
-        run = office.plays(context={"folder": folder})
-        found.append(office.report(run)["last_command"]["signature"])
+        folder = coding_server.project(name, "not-written-yet")
+        run = coding_server.plays(context={"folder": folder})
+        found.append(coding_server.report(run)["last_command"]["signature"])
     assert found[0] == found[1]
     assert found[0].startswith("python -m unittest | AssertionError: 'ADA LOVELACE' != 'A. L.' | #")
 
 
 @pytest.mark.requirement("S10")
 def test_s10_a_coders_turn_is_known_by_the_digests_of_what_it_wrote(
-    office: Office, scenes: dict[str, Any]
+    coding_server: CodingServer, scenes: dict[str, Any]
 ) -> None:
-    (step,) = office.steps(scenes[""], "coder")
+    (step,) = coding_server.steps(scenes[""], "coder")
     evidence = step["result"]["evidence"]
     assert list(evidence["files"]) == ["shop/totals.py"]
     assert evidence["measured"] is True
@@ -188,25 +197,25 @@ def test_s10_a_coders_turn_is_known_by_the_digests_of_what_it_wrote(
 @pytest.mark.requirement("S11")
 @pytest.mark.parametrize("scene", ["", "no_change"])
 def test_s11_the_report_lies_in_the_runs_folder_as_the_api_gives_it(
-    office: Office, scenes: dict[str, Any], scene: str
+    coding_server: CodingServer, scenes: dict[str, Any], scene: str
 ) -> None:
     run = scenes[scene]
-    written = json.loads((office.runs / f"{run['id']}.json").read_text(encoding="utf-8"))
-    assert written == office.report(run)
+    written = json.loads((coding_server.runs / f"{run['id']}.json").read_text(encoding="utf-8"))
+    assert written == coding_server.report(run)
     assert {"terminal_status", "loop_counters", "stop", "why", "profile"} <= set(written)
-    shown = office.viewer.get(
+    shown = coding_server.viewer.get(
         f"/executions/{run['id']}/report", headers={"Accept": "text/markdown"}
     )
-    assert (office.runs / f"{run['id']}.md").read_text(encoding="utf-8") == shown.text
+    assert (coding_server.runs / f"{run['id']}.md").read_text(encoding="utf-8") == shown.text
 
 
 @pytest.mark.requirement("S12", "S14")
 @pytest.mark.parametrize("scene", ["no_change", "constraint"])
 def test_s12_the_issues_file_has_the_loop_the_reason_and_the_command(
-    office: Office, scenes: dict[str, Any], scene: str
+    coding_server: CodingServer, scenes: dict[str, Any], scene: str
 ) -> None:
     run = scenes[scene]
-    text = office.issues.read_text(encoding="utf-8")
+    text = coding_server.issues.read_text(encoding="utf-8")
     heading = f"## {run['terminal_status']}: {rule(run)} in run {run['id']}\n"
     assert text.count(heading) == 1
     entry = text.split(heading)[1].split("\n## ")[0]
@@ -216,71 +225,73 @@ def test_s12_the_issues_file_has_the_loop_the_reason_and_the_command(
 
 
 @pytest.mark.requirement("S12")
-def test_s12_a_run_that_ended_well_is_no_issue(office: Office, scenes: dict[str, Any]) -> None:
-    text = office.issues.read_text(encoding="utf-8")
+def test_s12_a_run_that_ended_well_is_no_issue(
+    coding_server: CodingServer, scenes: dict[str, Any]
+) -> None:
+    text = coding_server.issues.read_text(encoding="utf-8")
     assert scenes[""]["id"] not in text
     assert scenes["partial"]["id"] not in text
 
 
 @pytest.mark.requirement("S13")
 def test_s13_strict_tries_more_than_yolo_on_the_same_stuck_task(
-    office: Office, scenes: dict[str, Any]
+    coding_server: CodingServer, scenes: dict[str, Any]
 ) -> None:
     strict = scenes["no_change"]
-    yolo = office.plays(
-        office.hire("yolo", rules={"profile": "yolo"}), context={"demo": "no_change"}
+    yolo = coding_server.plays(
+        coding_server.hire("yolo", rules={"profile": "yolo"}), context={"demo": "no_change"}
     )
-    assert (rule(yolo), office.report(yolo)["profile"]) == ("no_change", "yolo")
+    assert (rule(yolo), coding_server.report(yolo)["profile"]) == ("no_change", "yolo")
     assert (calls(strict).count("coder"), calls(yolo).count("coder")) == (2, 1)
     assert yolo["total_steps"] < strict["total_steps"]
 
 
 @pytest.mark.requirement("S13")
 def test_s13_a_goal_that_is_met_with_something_left_is_partial(
-    office: Office, scenes: dict[str, Any]
+    coding_server: CodingServer, scenes: dict[str, Any]
 ) -> None:
     assert scenes["partial"]["stop"]["remaining"] == ["tests.test_words.Words.test_initials fails"]
 
     def planner(dispatch: Dispatch) -> Result:
         return hand_off("verifier", "once more")
 
-    name = office.hire("stubborn", rules={"repeat_limit": None}, planner=planner)
-    folder = office.project("met", "not-written-yet")
+    name = coding_server.hire("stubborn", rules={"repeat_limit": None}, planner=planner)
+    folder = coding_server.project("met", "not-written-yet")
     context = {"folder": folder, "goal": {"command": "python -m unittest tests.test_totals"}}
     context["checks"] = ["python -m unittest tests.test_words"]
-    run = office.plays(name, context=context)
+    run = coding_server.plays(name, context=context)
     assert (run["terminal_status"], rule(run)) == ("done_partial", "same_error")
 
 
 @pytest.mark.requirement("S13")
 @pytest.mark.parametrize(("scope", "steps"), [("tiny", 50), ("small", 100), ("large", 200)])
 def test_s13_the_scope_of_the_task_halves_keeps_or_doubles_the_steps(
-    office: Office, scope: str, steps: int
+    coding_server: CodingServer, scope: str, steps: int
 ) -> None:
-    run = office.plays(context={"demo": "same_error", "task_scope": scope})
-    assert office.report(run)["limits"]["max_steps"] == steps
+    run = coding_server.plays(context={"demo": "same_error", "task_scope": scope})
+    assert coding_server.report(run)["limits"]["max_steps"] == steps
 
 
 @pytest.mark.requirement("S14")
 def test_s14_a_repair_in_a_forbidden_folder_is_not_written(
-    office: Office, scenes: dict[str, Any]
+    coding_server: CodingServer, scenes: dict[str, Any]
 ) -> None:
-    folder = office.project("vendored", "fault-in-vendor")
+    folder = coding_server.project("vendored", "fault-in-vendor")
     before = Path(folder, "vendor", "rates.py").read_bytes()
-    run = office.plays(context={"folder": folder})
+    run = coding_server.plays(context={"folder": folder})
     assert (run["terminal_status"], rule(run)) == ("aborted_constraint", "constraint")
     assert Path(folder, "vendor", "rates.py").read_bytes() == before
-    (step,) = office.steps(run, "coder")
+    (step,) = coding_server.steps(run, "coder")
     assert step["result"]["evidence"]["files"] == {"vendor/rates.py": "refused: not written"}
     assert "vendor" in scenes["constraint"]["stop"]["reason"]
 
 
 @pytest.mark.requirement("S14")
-def test_s14_a_forbidden_command_is_not_run(office: Office) -> None:
-    folder = office.project("pushes")
-    run = office.plays(context={"folder": folder, "checks": ["git push --force"]})
+def test_s14_a_forbidden_command_is_not_run(coding_server: CodingServer) -> None:
+    folder = coding_server.project("pushes")
+    run = coding_server.plays(context={"folder": folder, "checks": ["git push --force"]})
     assert (run["terminal_status"], rule(run)) == ("aborted_constraint", "constraint")
-    (check,) = office.steps(run, "verifier")[0]["result"]["evidence"]["checks"]
+    (check,) = coding_server.steps(run, "verifier")[0]["result"]["evidence"]["checks"]
     assert (check["command"], check["exit_code"]) == ("git push --force", 126)
 
 
@@ -294,28 +305,28 @@ def test_s14_a_forbidden_command_is_not_run(office: Office) -> None:
     ],
 )
 def test_s14_a_command_that_touched_what_must_not_be_is_found_out(
-    office: Office, command: str
+    coding_server: CodingServer, command: str
 ) -> None:
-    folder = office.project(f"touched{len(command)}")
-    run = office.plays(context={"folder": folder, "checks": [command]})
+    folder = coding_server.project(f"touched{len(command)}")
+    run = coding_server.plays(context={"folder": folder, "checks": [command]})
     assert (run["terminal_status"], rule(run)) == ("aborted_constraint", "constraint")
     assert run["stop"]["reason"].startswith("verifier touched '")
 
 
 @pytest.mark.requirement("S14")
-def test_s14_a_spent_budget_ends_the_run(office: Office) -> None:
+def test_s14_a_spent_budget_ends_the_run(coding_server: CodingServer) -> None:
     def planner(dispatch: Dispatch) -> Result:
         return hand_off("verifier", "think hard", usage=Usage(tokens=600))
 
-    name = office.hire("spends", rules={"max_tokens": 1_000}, planner=planner)
-    run = office.plays(name, context={"demo": "no_change"})
+    name = coding_server.hire("spends", rules={"max_tokens": 1_000}, planner=planner)
+    run = coding_server.plays(name, context={"demo": "no_change"})
     assert (run["terminal_status"], rule(run)) == ("aborted_constraint", "budget")
     assert run["usage"]["tokens"] == 1_200
 
 
 @pytest.mark.requirement("S15")
 def test_s15_planner_and_researcher_that_bounce_are_stopped(
-    office: Office, scenes: dict[str, Any]
+    coding_server: CodingServer, scenes: dict[str, Any]
 ) -> None:
     run = scenes["research"]
     assert rule(run) == "repeated_pattern"
@@ -324,19 +335,19 @@ def test_s15_planner_and_researcher_that_bounce_are_stopped(
 
 
 @pytest.mark.requirement("S15")
-def test_s15_the_same_red_command_again_and_again_is_stopped(office: Office) -> None:
+def test_s15_the_same_red_command_again_and_again_is_stopped(coding_server: CodingServer) -> None:
     def planner(dispatch: Dispatch) -> Result:
         return hand_off("verifier", "perhaps it is green by now")
 
-    name = office.hire("hopes", planner=planner)
-    run = office.plays(name, context={"demo": "no_change"})
+    name = coding_server.hire("hopes", planner=planner)
+    run = coding_server.plays(name, context={"demo": "no_change"})
     assert (rule(run), calls(run).count("verifier")) == ("same_error", 3)
 
 
 @pytest.mark.requirement("S15")
 @pytest.mark.parametrize("change", ["nothing", "the same", "a scratch file"])
 def test_s15_a_coder_with_empty_same_or_useless_patches_is_stopped(
-    office: Office, change: str
+    coding_server: CodingServer, change: str
 ) -> None:
     def coder(dispatch: Dispatch) -> Result:
         root = Path(dispatch.bead.context["folder"])
@@ -350,20 +361,22 @@ def test_s15_a_coder_with_empty_same_or_useless_patches_is_stopped(
     def planner(dispatch: Dispatch) -> Result:
         return hand_off("coder", "go on")
 
-    name = office.hire(f"idle-{change.replace(' ', '-')}", planner=planner, coder=coder)
-    folder = office.project(name, "not-written-yet")
-    run = office.plays(name, context={"folder": folder})
+    name = coding_server.hire(f"idle-{change.replace(' ', '-')}", planner=planner, coder=coder)
+    folder = coding_server.project(name, "not-written-yet")
+    run = coding_server.plays(name, context={"folder": folder})
     assert run["terminal_status"] == "aborted_stuck"
     assert rule(run) in ("no_change", "same_error")
     assert calls(run).count("coder") <= 6
 
 
 @pytest.mark.requirement("S16")
-def test_s16_a_run_that_gets_on_each_round_is_not_stopped_early(office: Office) -> None:
+def test_s16_a_run_that_gets_on_each_round_is_not_stopped_early(
+    coding_server: CodingServer,
+) -> None:
     bugs = ("misspelt-name", "missing-import", "missing-empty-check", "misspelt-attribute")
-    folder = office.project("four-bugs", *bugs)
-    name = office.hire("impatient", rules={"profile": "yolo"})
-    run = office.plays(name, context={"folder": folder})
+    folder = coding_server.project("four-bugs", *bugs)
+    name = coding_server.hire("impatient", rules={"profile": "yolo"})
+    run = coding_server.plays(name, context={"folder": folder})
     assert (run["terminal_status"], rule(run)) == ("done_success", "terminated")
     assert calls(run).count("coder") == len(bugs)
     for path in ("shop/totals.py", "shop/stock.py", "shop/words.py"):
@@ -374,48 +387,52 @@ def test_s16_a_run_that_gets_on_each_round_is_not_stopped_early(office: Office) 
 
 
 def test_a_folder_that_is_not_allowed_ends_the_run_with_what_to_do(
-    office: Office, tmp_path: Path
+    coding_server: CodingServer, tmp_path: Path
 ) -> None:
-    run = office.plays(context={"folder": str(tmp_path)})
+    run = coding_server.plays(context={"folder": str(tmp_path)})
     assert run["terminal_status"] == "aborted_stuck"
     assert "lies in no folder that coding runs may work in" in run["stop"]["reason"]
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_file_of_the_bead_is_searched_as_a_document(office: Office) -> None:
-    bead = told(office.operator.post("/beads", json={"title": "frobnicate_ledger is wrong"}), 201)
-    office.operator.post(
+def test_a_file_of_the_bead_is_searched_as_a_document(coding_server: CodingServer) -> None:
+    bead = expect_json(
+        coding_server.operator.post("/beads", json={"title": "frobnicate_ledger is wrong"}), 201
+    )
+    coding_server.operator.post(
         f"/beads/{bead['id']}/files", params={"name": "notes.txt"}, content=b"see frobnicate_ledger"
     ).raise_for_status()
     body = {"workflow_id": "coding"}
-    started = told(office.operator.post(f"/beads/{bead['id']}/executions", json=body), 201)
-    run = told(office.viewer.get(f"/executions/{started['id']}", params={"wait": 30}))
-    (step,) = office.steps(run, "researcher")
+    started = expect_json(
+        coding_server.operator.post(f"/beads/{bead['id']}/executions", json=body), 201
+    )
+    run = expect_json(coding_server.viewer.get(f"/executions/{started['id']}", params={"wait": 30}))
+    (step,) = coding_server.steps(run, "researcher")
     assert "notes.txt:1" in step["text"]
 
 
-def test_a_command_ends_with_the_run_that_wanted_it(office: Office) -> None:
-    folder = Path(office.project("endless"))
+def test_a_command_ends_with_the_run_that_wanted_it(coding_server: CodingServer) -> None:
+    folder = Path(coding_server.project("endless"))
     os.mkfifo(folder / "pipe")
     context = {"folder": str(folder), "checks": ["sh -c 'echo $$ > pipe; exec sleep 1000'"]}
     body = {"title": "Never ends", "workflow_id": "coding", "context": context}
-    filed = told(office.operator.post("/beads", json=body), 201)
+    filed = expect_json(coding_server.operator.post("/beads", json=body), 201)
     number = int((folder / "pipe").read_text())
     assert Path(f"/proc/{number}").exists()
     close = {"action": "close", "reason": "enough"}
-    told(office.ceo.post(f"/executions/{filed['execution_id']}/override", json=close))
+    expect_json(coding_server.ceo.post(f"/executions/{filed['execution_id']}/override", json=close))
     deadline = time.monotonic() + 60
     while Path(f"/proc/{number}").exists():
         assert time.monotonic() < deadline, "the command is still there"
         time.sleep(0.01)
 
 
-def test_work_in_a_worktree_leaves_the_repository_as_it_was(office: Office) -> None:
-    folder = Path(office.project("repository", "misspelt-name"))
+def test_work_in_a_worktree_leaves_the_repository_as_it_was(coding_server: CodingServer) -> None:
+    folder = Path(coding_server.project("repository", "misspelt-name"))
     who = ["-c", "user.name=t", "-c", "user.email=t@example.org"]
     for words in (["init", "--quiet"], ["add", "."], [*who, "commit", "--quiet", "-m", "first"]):
         subprocess.run(["git", *words], cwd=folder, check=True)
-    run = office.plays(context={"repository": str(folder)})
+    run = coding_server.plays(context={"repository": str(folder)})
     assert run["terminal_status"] == "done_success"
     made = folder / ".handrail" / "worktrees" / run["id"]
     assert (made / "shop/words.py").read_text() == load_sample_files()["shop/words.py"]
@@ -427,17 +444,17 @@ def test_work_in_a_worktree_leaves_the_repository_as_it_was(office: Office) -> N
 
 
 def test_what_an_agent_writes_into_the_bead_changes_neither_its_folder_nor_its_checks(
-    office: Office,
+    coding_server: CodingServer,
 ) -> None:
-    chosen = {"checks": ["true"], "goal": {"command": "true"}, "folder": str(office.folder)}
+    chosen = {"checks": ["true"], "goal": {"command": "true"}, "folder": str(coding_server.folder)}
 
     def planner(dispatch: Dispatch) -> Result:
         return hand_off(
             "verifier" if dispatch.step < 4 else "ticket_closer", "trust me", data=chosen
         )
 
-    name = office.hire("chooses", planner=planner)
-    run = office.plays(name, context={"demo": "no_change"})
+    name = coding_server.hire("chooses", planner=planner)
+    run = coding_server.plays(name, context={"demo": "no_change"})
     assert run["terminal_status"] == "aborted_stuck"
-    ran = [step["result"]["evidence"]["checks"] for step in office.steps(run, "verifier")]
+    ran = [step["result"]["evidence"]["checks"] for step in coding_server.steps(run, "verifier")]
     assert {check["command"] for checks in ran for check in checks} == {"python -m unittest"}

@@ -4,9 +4,9 @@ The model is a stub on loopback that says what the test wants; everything else i
 """
 
 import pytest
-from tests.agents.stub import Asked, Reply, Stub, call
-from tests.agents.team import KEY, MODEL, me
-from tests.engine.at_work import go, opened
+from tests.agents.helpdesk_replies import KEY, MODEL, agent_name
+from tests.agents.model_stub import ModelReply, ModelRequest, Stub, call
+from tests.engine.engines import manual_engine, run_async
 
 from handrail.teams import install_teams
 from handrail.testing.clock import ManualClock
@@ -14,13 +14,13 @@ from handrail.testing.clock import ManualClock
 TITLE = "Invoice for 2 x 10.00 and 1 x 5.00"
 
 
-def hands(to: str, text: str = "") -> Reply:
+def hands(to: str, text: str = "") -> ModelReply:
     return call("answer", outcome="handoff", to=to, reason="your turn", text=text)
 
 
 def test_a_model_takes_its_figures_from_the_tool(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
-    turns: dict[str, list[Reply]] = {
+    turns: dict[str, list[ModelReply]] = {
         "planner": [hands("invoice")],
         "invoice": [
             call("work_out", said=[TITLE, "use 7% tax"]),
@@ -29,11 +29,11 @@ def test_a_model_takes_its_figures_from_the_tool(monkeypatch: pytest.MonkeyPatch
         ],
     }
 
-    def answer(asked: Asked) -> Reply:
-        return turns[me(asked)].pop(0)
+    def answer(asked: ModelRequest) -> ModelReply:
+        return turns[agent_name(asked)].pop(0)
 
     async def play() -> None:
-        async with Stub(answer) as stub, opened("sqlite://", ManualClock()) as engine:
+        async with Stub(answer) as stub, manual_engine("sqlite://", ManualClock()) as engine:
             monkeypatch.setenv("OPENAI_BASE_URL", stub.url)
             await install_teams(engine, ("finance",), model=MODEL)
             run = await engine.start("finance", title=TITLE, review="skip")
@@ -44,4 +44,4 @@ def test_a_model_takes_its_figures_from_the_tool(monkeypatch: pytest.MonkeyPatch
             assert "total 26.75" in told
             assert "there is no file 'nope.csv'; there are none" in told
 
-    go(play())
+    run_async(play())

@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.engine.at_work import go
-from tests.server.house import OPERATOR, House, pages, problem, told
+from tests.engine.engines import run_async
+from tests.server.harness import OPERATOR, ServerHarness, expect_json, expect_problem, list_all
 
 from handrail import teams
 from handrail.api.operation import API_PREFIX
@@ -18,37 +18,41 @@ INVOICE = "Invoice for 3 x 19.99 and 2 x 5.00, tax 20%"
 class Office:
     """A house in which the finance team works."""
 
-    def __init__(self, house: House) -> None:
-        self.house = house
+    def __init__(self, harness: ServerHarness) -> None:
+        self.harness = harness
 
     async def file(self, title: str = INVOICE, **more: Any) -> dict[str, Any]:
         body = {"title": title, "workflow_id": "finance", **more}
-        return told(await self.house.operator.post("/beads", json=body), 201)
+        return expect_json(await self.harness.operator.post("/beads", json=body), 201)
 
     async def asked(self, run: str) -> dict[str, Any]:
         """The run's open question, once its work is done."""
-        await self.house.quiet()
-        found = await pages(self.house.viewer, "/approvals", status="open")
+        await self.harness.quiet()
+        found = await list_all(self.harness.viewer, "/approvals", status="open")
         (one,) = [question for question in found if question["execution_id"] == run]
         return one
 
     async def answer(self, question: dict[str, Any], status: int = 200, **body: str) -> Any:
         path = f"/approvals/{question['id']}/answer"
-        answer = await self.house.operator.post(path, json=body)
-        return told(answer) if status == 200 else problem(answer, status, answer.json()["code"])
+        answer = await self.harness.operator.post(path, json=body)
+        return (
+            expect_json(answer)
+            if status == 200
+            else expect_problem(answer, status, answer.json()["code"])
+        )
 
     async def run(self, run: str) -> dict[str, Any]:
-        return told(await self.house.viewer.get(f"/executions/{run}"))
+        return expect_json(await self.harness.viewer.get(f"/executions/{run}"))
 
 
 def play(tmp_path: Path, story: Any) -> None:
     async def whole() -> None:
-        house = House(f"sqlite:///{tmp_path / 'finance.db'}", ManualClock())
-        async with house.opened():
-            await teams.install_teams(house.engine, ["finance"])
-            await story(Office(house))
+        harness = ServerHarness(f"sqlite:///{tmp_path / 'finance.db'}", ManualClock())
+        async with harness.opened():
+            await teams.install_teams(harness.engine, ["finance"])
+            await story(Office(harness))
 
-    go(whole())
+    run_async(whole())
 
 
 @pytest.mark.requirement("R1.1", "R1.2", "R1.3", "R3.2", "R3.3", "R3.4", "R4.2", "R4.5")
@@ -64,7 +68,7 @@ def test_a_result_is_shown_and_ok_completes_the_task(tmp_path: Path):
         assert done["execution"]["terminal_status"] == "done_success"
         run = await office.run(bead["execution_id"])
         assert [one["result"] for one in run["iterations"]] == [question["result"]]
-        closed = told(await office.house.viewer.get(f"/beads/{bead['id']}"))
+        closed = expect_json(await office.harness.viewer.get(f"/beads/{bead['id']}"))
         assert closed["status"] == "closed"
 
     play(tmp_path, story)
@@ -82,8 +86,8 @@ def test_a_revision_goes_to_the_planner_with_everything_and_may_change_the_speci
         await office.answer(first, decision="revise", text=said[0])
         second = await office.asked(run)
         assert "tax 7% 4.90" in second["result"]
-        problem(
-            await office.house.operator.post(
+        expect_problem(
+            await office.harness.operator.post(
                 f"/approvals/{first['id']}/answer", json={"decision": "approve"}
             ),
             409,
@@ -91,7 +95,7 @@ def test_a_revision_goes_to_the_planner_with_everything_and_may_change_the_speci
         )
         body = b"entry,amount,receipt\n1,60.50,yes\n2,10.10,\n"
         path = f"/beads/{bead['id']}/files?name=entries.csv"
-        assert (await office.house.operator.post(path, content=body)).status_code == 201
+        assert (await office.harness.operator.post(path, content=body)).status_code == 201
         await office.answer(second, text=said[1])
         third = await office.asked(run)
         assert third["result"].splitlines()[:3] == [
@@ -123,18 +127,18 @@ def test_a_revision_goes_to_the_planner_with_everything_and_may_change_the_speci
 @pytest.mark.requirement("R2.2")
 def test_the_planner_is_given_every_iteration_in_full(tmp_path: Path):
     async def whole() -> None:
-        house = House(f"sqlite:///{tmp_path / 'finance.db'}", ManualClock())
-        async with house.opened():
-            office = Office(house)
-            await house.engine.define(teams.load_builtin("finance"), by="test")
-            agent = house.agent
+        harness = ServerHarness(f"sqlite:///{tmp_path / 'finance.db'}", ManualClock())
+        async with harness.opened():
+            office = Office(harness)
+            await harness.engine.define(teams.load_builtin("finance"), by="test")
+            agent = harness.agent
             roles = ["planner", "invoice"]
-            told(await agent.post("/agents", json={"id": "coder-1", "roles": roles}), 201)
+            expect_json(await agent.post("/agents", json={"id": "coder-1", "roles": roles}), 201)
             bead = await office.file("Invoice for 1 x 1")
             long = ["result " * 1_000, "another " * 1_000]
             for n, text in enumerate(long):
                 for outcome in ({"to": "invoice"}, {"to": "review", "text": text}):
-                    given = told(
+                    given = expect_json(
                         await agent.post("/dispatches/claim", json={"agent_id": "coder-1"})
                     )
                     if given["agent"] == "planner":
@@ -143,12 +147,12 @@ def test_the_planner_is_given_every_iteration_in_full(tmp_path: Path):
                             f"revision {one} " * 500 for one in range(n)
                         ]
                     body = {"outcome": "handoff", "reason": "r", "fence": given["fence"], **outcome}
-                    told(await agent.post(f"/dispatches/{given['id']}/result", json=body))
+                    expect_json(await agent.post(f"/dispatches/{given['id']}/result", json=body))
                 question = await office.asked(bead["execution_id"])
                 assert question["result"] == text
                 await office.answer(question, decision="revise", text=f"revision {n} " * 500)
 
-    go(whole())
+    run_async(whole())
 
 
 @pytest.mark.requirement("R3.1", "R3.2")
@@ -156,10 +160,10 @@ def test_a_task_may_skip_review_or_require_it(tmp_path: Path):
     async def story(office: Office) -> None:
         skipped = await office.file(review="skip")
         required = await office.file(review="required")
-        await office.house.quiet()
+        await office.harness.quiet()
         run = await office.run(skipped["execution_id"])
         assert (run["terminal_status"], run["final_agent"]) == ("done_success", "invoice")
-        open_ones = await pages(office.house.viewer, "/approvals", status="open")
+        open_ones = await list_all(office.harness.viewer, "/approvals", status="open")
         assert [one["execution_id"] for one in open_ones] == [required["execution_id"]]
 
     play(tmp_path, story)
@@ -207,8 +211,8 @@ def test_fifty_revisions_in_a_row_pass_with_the_default_limits(tmp_path: Path):
 
 def test_tables_of_the_bead_are_read_through_the_engine(tmp_path: Path):
     async def story(office: Office) -> None:
-        operator = office.house.operator
-        bead = told(await operator.post("/beads", json={"title": "Close May 2026"}), 201)
+        operator = office.harness.operator
+        bead = expect_json(await operator.post("/beads", json={"title": "Close May 2026"}), 201)
         for name, text in (
             ("ledger.csv", "reference,date,amount\nR1,2026-05-02,10.00\n"),
             ("bank.csv", "\ufeffreference,date,amount\nR1,2026-05-02,12.00\n"),
@@ -216,7 +220,7 @@ def test_tables_of_the_bead_are_read_through_the_engine(tmp_path: Path):
             path = f"/beads/{bead['id']}/files?name={name}"
             assert (await operator.post(path, content=text.encode())).status_code == 201
         path = f"/beads/{bead['id']}/executions"
-        begun = told(await operator.post(path, json={"workflow_id": "finance"}), 201)
+        begun = expect_json(await operator.post(path, json={"workflow_id": "finance"}), 201)
         question = await office.asked(begun["id"])
         assert (
             "    R1: ledger 10.00, bank 12.00, difference -2.00" in question["result"].splitlines()
@@ -233,9 +237,9 @@ def test_a_review_by_link_loops_and_completes(tmp_path: Path):
         for text in ("use 10% tax", "OK"):
             question = await office.asked(run)
             path = f"/approvals/{question['id']}/links"
-            made = told(await office.house.operator.post(path, json={}), 201)
+            made = expect_json(await office.harness.operator.post(path, json={}), 201)
             link = made["path"].removeprefix(API_PREFIX)
-            told(await office.house.nobody.post(link, json={"text": text}))
+            expect_json(await office.harness.nobody.post(link, json={"text": text}))
         view = await office.run(run)
         assert view["terminal_status"] == "done_success"
         assert "tax 10% 7.00" in view["iterations"][1]["result"]
@@ -246,11 +250,11 @@ def test_a_review_by_link_loops_and_completes(tmp_path: Path):
 def test_many_reviews_wait_and_end_independently(tmp_path: Path):
     async def story(office: Office) -> None:
         beads = [await office.file(f"Invoice for {n} x 10") for n in range(1, 21)]
-        await office.house.quiet()
-        questions = await pages(office.house.viewer, "/approvals", status="open")
+        await office.harness.quiet()
+        questions = await list_all(office.harness.viewer, "/approvals", status="open")
         assert len(questions) == 20
         await asyncio.gather(*(office.answer(one, text="ok") for one in questions[:10]))
-        open_ones = await pages(office.house.viewer, "/approvals", status="open")
+        open_ones = await list_all(office.harness.viewer, "/approvals", status="open")
         assert {one["id"] for one in open_ones} == {one["id"] for one in questions[10:]}
         assert len(beads) == 20
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
-from tests.commits.houses import git
-from tests.teams.ward import ANA, PATIENCE, Ward, approve, question
+from tests.commits.sample_repository import git
+from tests.teams.healing_shop import ANA, PATIENCE, HealingShop, approve, question
 
 from handrail.engine.dispatch.agent_results import AgentFailedError
 from handrail.engine.dispatch.dispatch import Dispatch
@@ -50,9 +50,9 @@ async def taken_back(engine: Engine) -> RunHandle:
 @pytest.mark.requirement("L2.1", "L9.6", "L11.2", "L11.6", "L16")
 def test_a_bug_is_reproduced_investigated_approved_committed_verified_and_stays(tmp_path: Path):
     async def play():
-        ward = Ward(tmp_path, "missing-self")
-        async with ward.healed() as engine:
-            run = await ward.report(engine, "missing-self")
+        shop = HealingShop(tmp_path, "missing-self")
+        async with shop.healed() as engine:
+            run = await shop.report(engine, "missing-self")
             proposal = await approve(run)
             ended = await run.result(PATIENCE)
             assert ended.terminal_status == "done_success"
@@ -65,28 +65,28 @@ def test_a_bug_is_reproduced_investigated_approved_committed_verified_and_stays(
             assert proposal["cause"]["blame"].endswith("bo: A few changes")
             assert "+        return hours * self.rate" in proposal["patch"]
             (test,) = [path for path in proposal["files"] if path != PEOPLE]
-            assert '"/people/fee"' in ward.read(test).replace("'", '"')
-            assert "return hours * self.rate" in ward.read(PEOPLE)
-            told = ward.log("%an|%cn|%(trailers:key=Bead,valueonly,separator=%x2C)")[0]
+            assert '"/people/fee"' in shop.read(test).replace("'", '"')
+            assert "return hours * self.rate" in shop.read(PEOPLE)
+            told = shop.log("%an|%cn|%(trailers:key=Bead,valueonly,separator=%x2C)")[0]
             author, committer, bead = told.split("|")
             assert author.startswith("backend-engineer@")
             assert committer.startswith("engineering-manager@")
             assert bead == ended.bead_id
             assert not (await engine.run_queries.list(workflow_id=REVERT_WORKFLOW_ID)).items
-            await forged_bead_is_refused(ward, engine, run)
+            await forged_bead_is_refused(shop, engine, run)
 
     go(play())
 
 
-async def forged_bead_is_refused(ward: Ward, engine: Engine, good: RunHandle) -> None:
+async def forged_bead_is_refused(shop: HealingShop, engine: Engine, good: RunHandle) -> None:
     """Nobody has a good commit taken back by filing a bead."""
-    before = ward.log("%H")
+    before = shop.log("%H")
     back = await engine.start(
         REVERT_WORKFLOW_ID, title="Take it back", context={"reverts": good.id}
     )
     escalated = await question(back, "escalation")
     assert "has left nothing on the branch" in escalated.text
-    assert ward.log("%H") == before
+    assert shop.log("%H") == before
 
 
 @pytest.mark.requirement("L11.7", "L11.8", "L6.3", "L6.4", "L6.6")
@@ -97,13 +97,13 @@ def test_a_failed_verification_is_applied_again_three_times_then_escalated_and_t
     run: only the verification sees it."""
 
     async def play():
-        ward = Ward(tmp_path, "missing-self")
-        ward.push("slow.py", GREEN)
-        ward.service = replace(ward.service, tests="python -m unittest -q tests.test_shop slow")
-        async with ward.healed() as engine:
-            run = await ward.report(engine, "missing-self")
+        shop = HealingShop(tmp_path, "missing-self")
+        shop.push("slow.py", GREEN)
+        shop.service = replace(shop.service, tests="python -m unittest -q tests.test_shop slow")
+        async with shop.healed() as engine:
+            run = await shop.report(engine, "missing-self")
             asked = await question(run, "approval")
-            ward.push("slow.py", RED)
+            shop.push("slow.py", RED)
             await run.answer(asked.id, by=ANA, decision="approve")
             escalated = await question(run, "escalation")
             assert (await worked(run))[3:] == ["apply", "verification"] * 4
@@ -113,15 +113,15 @@ def test_a_failed_verification_is_applied_again_three_times_then_escalated_and_t
             assert dossier.node_id == "verification"
             assert "the shelf is empty" in dossier.attempt_history[-1].text
             assert dossier.proposed_next_steps
-            fixed = git(ward.bare, "rev-parse", "main")
-            assert len(ward.log()) == 5, "the same commit was found again, and not made again"
+            fixed = git(shop.bare, "rev-parse", "main")
+            assert len(shop.log()) == 5, "the same commit was found again, and not made again"
             await run.answer(escalated.id, "not now", by=ANA, decision="reject")
             assert (await run.result(PATIENCE)).terminal_status == "closed_by_human"
             back = await taken_back(engine)
             assert (await back.result(PATIENCE)).terminal_status == "done_success"
-            assert "return hours * rate" in ward.read(PEOPLE)
-            assert ward.log("%(trailers:key=Reverts,valueonly,separator=%x2C)")[0] == fixed
-            assert ward.read("slow.py") == RED.strip(), "what others pushed stays"
+            assert "return hours * rate" in shop.read(PEOPLE)
+            assert shop.log("%(trailers:key=Reverts,valueonly,separator=%x2C)")[0] == fixed
+            assert shop.read("slow.py") == RED.strip(), "what others pushed stays"
 
     go(play())
 
@@ -129,18 +129,18 @@ def test_a_failed_verification_is_applied_again_three_times_then_escalated_and_t
 @pytest.mark.requirement("L11.6", "L12.7")
 def test_a_patch_that_does_not_fit_any_more_is_made_anew_and_approved_anew(tmp_path: Path):
     async def play():
-        ward = Ward(tmp_path, "missing-self")
-        async with ward.healed() as engine:
-            run = await ward.report(engine, "missing-self")
+        shop = HealingShop(tmp_path, "missing-self")
+        async with shop.healed() as engine:
+            run = await shop.report(engine, "missing-self")
             asked = await question(run, "approval")
             first = (await run.state()).context["proposal"]
-            text = ward.read(PEOPLE).replace("return hours * rate", "return rate * hours * 1")
-            ward.push(PEOPLE, f"{text}\n")
+            text = shop.read(PEOPLE).replace("return hours * rate", "return rate * hours * 1")
+            shop.push(PEOPLE, f"{text}\n")
             await run.answer(asked.id, by=ANA, decision="approve")
             second = await approve(run)
             assert second["patch_id"] != first["patch_id"]
             assert (await run.result(PATIENCE)).terminal_status == "done_success"
-            assert "return self.rate * hours * 1" in ward.read(PEOPLE)
+            assert "return self.rate * hours * 1" in shop.read(PEOPLE)
             passed = [t.to_node_id for t in transitions(await engine.runs.history(run.id))]
             assert passed.count("approval") == passed.count("apply") == 2
 
@@ -150,12 +150,12 @@ def test_a_patch_that_does_not_fit_any_more_is_made_anew_and_approved_anew(tmp_p
 @pytest.mark.requirement("R2.1", "L11.6")
 def test_a_fix_that_a_person_turns_down_is_not_proposed_again(tmp_path: Path):
     async def play():
-        ward = Ward(tmp_path, "wrong-comparison")
-        async with ward.healed() as engine:
-            run = await ward.report(engine, "wrong-comparison")
+        shop = HealingShop(tmp_path, "wrong-comparison")
+        async with shop.healed() as engine:
+            run = await shop.report(engine, "wrong-comparison")
             asked = await question(run, "approval")
             first = (await run.state()).context["proposal"]
-            ward.push("README.md", "The search begins anew on another commit.\n")
+            shop.push("README.md", "The search begins anew on another commit.\n")
             await run.answer(asked.id, "mend the condition itself", by=ANA, decision="revise")
             second = await approve(run)
             assert second["patch_id"] != first["patch_id"]
@@ -169,10 +169,10 @@ def test_a_fix_that_a_person_turns_down_is_not_proposed_again(tmp_path: Path):
 @pytest.mark.requirement("L2.4", "L2.6", "L6.4")
 def test_a_repair_in_a_protected_folder_is_told_to_the_ceo_and_not_made(tmp_path: Path):
     async def play():
-        ward = Ward(tmp_path, "protected")
-        before = ward.log()
-        async with ward.healed() as engine:
-            run = await ward.report(engine, "protected")
+        shop = HealingShop(tmp_path, "protected")
+        before = shop.log()
+        async with shop.healed() as engine:
+            run = await shop.report(engine, "protected")
             escalated = await question(run, "escalation")
             assert "5 of 5 attempts" in escalated.text
             (dossier,) = approvals(await engine.runs.history(run.id))
@@ -181,7 +181,7 @@ def test_a_repair_in_a_protected_folder_is_told_to_the_ceo_and_not_made(tmp_path
             assert "must not be touched" in dossier.attempt_history[-1].text
             await run.answer(escalated.id, "ask the vendor", by=ANA, decision="reject")
             assert (await run.result(PATIENCE)).terminal_status == "closed_by_human"
-            assert ward.log() == before
+            assert shop.log() == before
 
     go(play())
 
@@ -200,23 +200,23 @@ def test_what_a_run_pushed_while_it_was_closed_is_taken_back_by_whoever_heals_ne
 
     async def play():
         url = f"sqlite:///{tmp_path / 'work.db'}"
-        ward = Ward(tmp_path, "missing-self")
-        before = ward.read(PEOPLE)
-        healing = ward.service
-        ward.service = replace(healing, reverts=False)
-        async with ward.healed(url) as engine:
-            run = await ward.report(engine, "missing-self")
+        shop = HealingShop(tmp_path, "missing-self")
+        before = shop.read(PEOPLE)
+        healing = shop.service
+        shop.service = replace(healing, reverts=False)
+        async with shop.healed(url) as engine:
+            run = await shop.report(engine, "missing-self")
             await approve(run)
             ended = await run.result(PATIENCE)
             assert ended.terminal_status == "closed_by_human"
             assert "commit" not in ended.context
-            assert ward.read(PEOPLE) != before
-        ward.service = healing
-        async with ward.healed(url) as engine:
+            assert shop.read(PEOPLE) != before
+        shop.service = healing
+        async with shop.healed(url) as engine:
             back = await taken_back(engine)
             assert (await back.result(PATIENCE)).terminal_status == "done_success"
-            assert ward.read(PEOPLE) == before
-        async with ward.healed(url) as engine:
+            assert shop.read(PEOPLE) == before
+        async with shop.healed(url) as engine:
             assert (
                 len((await engine.run_queries.list(workflow_id=REVERT_WORKFLOW_ID)).items) == 1
             ), "once"
@@ -238,17 +238,17 @@ def test_a_fix_that_was_pushed_by_attempts_that_were_lost_is_shown_as_committed_
         return told
 
     async def play():
-        ward = Ward(tmp_path, "missing-self")
-        async with ward.healed() as engine:
-            run = await ward.report(engine, "missing-self")
+        shop = HealingShop(tmp_path, "missing-self")
+        async with shop.healed() as engine:
+            run = await shop.report(engine, "missing-self")
             first = await approve(run)
             assert (await question(run, "escalation")).step_id == "apply"
-            pushed = git(ward.bare, "rev-parse", "main")
+            pushed = git(shop.bare, "rev-parse", "main")
             await run.move("investigation", by=ANA, reason="look at it again")
             again = await approve(run)
             assert (again["commit"], again["patch_id"]) == (pushed, first["patch_id"])
             assert (await run.result(PATIENCE)).terminal_status == "done_success"
-            assert git(ward.bare, "rev-parse", "main") == pushed
+            assert git(shop.bare, "rev-parse", "main") == pushed
 
     monkeypatch.setattr(HealingAgents, "apply", dies_afterwards)
     go(play())
@@ -256,8 +256,8 @@ def test_a_fix_that_was_pushed_by_attempts_that_were_lost_is_shown_as_committed_
 
 def test_what_no_report_names_is_not_guessed_at(tmp_path: Path):
     async def play():
-        ward = Ward(tmp_path, "missing-self")
-        async with ward.healed() as engine:
+        shop = HealingShop(tmp_path, "missing-self")
+        async with shop.healed() as engine:
             run = await engine.start("auto-bug-workflow", title="It is slow")
             escalated = await question(run, "escalation")
             assert "the bead names no request that failed, and no test" in escalated.text
@@ -267,14 +267,14 @@ def test_what_no_report_names_is_not_guessed_at(tmp_path: Path):
 
 def test_a_failing_test_that_a_person_names_is_mended_as_well(tmp_path: Path):
     async def play():
-        ward = Ward(tmp_path, "misspelt-attribute")
-        ward.push(
+        shop = HealingShop(tmp_path, "misspelt-attribute")
+        shop.push(
             "tests/test_hello.py",
             "import unittest\n\nfrom shop import people\n\n\nclass Hello(unittest.TestCase):\n"
             "    def test_hello(self):\n"
             '        self.assertEqual(people.PEOPLE[0].hello(), "Dear Ana Silva")\n',
         )
-        async with ward.healed() as engine:
+        async with shop.healed() as engine:
             run = await engine.start(
                 "auto-bug-workflow",
                 title="Nobody is greeted",

@@ -6,11 +6,11 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
-from tests.agents.stub import Asked, Reply, Stub, call
-from tests.agents.stub import fail as http_error
-from tests.agents.team import KEY, MODEL
-from tests.commits.houses import git
-from tests.teams.ward import ANA, PATIENCE, Ward, approve, question
+from tests.agents.helpdesk_replies import KEY, MODEL
+from tests.agents.model_stub import ModelReply, ModelRequest, Stub, call
+from tests.agents.model_stub import fail as http_error
+from tests.commits.sample_repository import git
+from tests.teams.healing_shop import ANA, PATIENCE, HealingShop, approve, question
 
 from handrail.engine.dispatch.dispatch import Dispatch
 from handrail.engine.engine import Engine
@@ -89,17 +89,17 @@ def test_the_edits_of_an_attempt_that_raised_are_not_in_the_next_ones_proposal(
         raise RuntimeError("the endpoint answers 500")
 
     async def scene() -> None:
-        ward = Ward(tmp_path, "missing-self")
-        async with ward.healed() as engine:
-            run = await ward.report(engine, "missing-self")
+        shop = HealingShop(tmp_path, "missing-self")
+        async with shop.healed() as engine:
+            run = await shop.report(engine, "missing-self")
             proposal = await approve(run)
             assert await outcomes(engine, run.id) == ["continue", "lost", "success"]
             assert proposal["cause"]["told"] == "`rate` lacks its self"
             assert "hack" not in proposal["patch"]
             assert SCRATCH not in proposal["files"]
             assert (await run.result(PATIENCE)).terminal_status == "done_success"
-            assert ward.read(PEOPLE) == RIGHT.strip()
-            assert SCRATCH not in git(ward.bare, "ls-tree", "-r", "--name-only", "main")
+            assert shop.read(PEOPLE) == RIGHT.strip()
+            assert SCRATCH not in git(shop.bare, "ls-tree", "-r", "--name-only", "main")
 
     investigate_by(monkeypatch, dies, repair)
     play(scene())
@@ -118,11 +118,11 @@ def test_what_a_killed_server_left_in_the_copy_is_neither_reproduced_nor_propose
         raise AssertionError("nothing wakes it")
 
     async def scene() -> None:
-        url, ward = f"sqlite:///{tmp_path / 'work.db'}", Ward(tmp_path, "missing-self")
-        async with ward.healed(url) as engine:
-            run = await ward.report(engine, "missing-self")
+        url, shop = f"sqlite:///{tmp_path / 'work.db'}", HealingShop(tmp_path, "missing-self")
+        async with shop.healed(url) as engine:
+            run = await shop.report(engine, "missing-self")
             await asyncio.wait_for(began.wait(), PATIENCE)
-        async with ward.healed(url) as engine:
+        async with shop.healed(url) as engine:
             proposal = await approve(engine.run(run.id))
             assert proposal["cause"]["told"] == "`rate` lacks its self"
             assert [path for path in proposal["files"] if not path.startswith("tests/")] == [PEOPLE]
@@ -142,9 +142,9 @@ def test_a_repair_that_left_other_tests_red_is_not_where_the_next_attempt_begins
         return InvestigationResult(summary="repaired", cause=Cause(told="a guess"))
 
     async def scene() -> None:
-        ward = Ward(tmp_path, "missing-self")
-        async with ward.healed() as engine:
-            run = await ward.report(engine, "missing-self")
+        shop = HealingShop(tmp_path, "missing-self")
+        async with shop.healed() as engine:
+            run = await shop.report(engine, "missing-self")
             proposal = await approve(run)
             assert await outcomes(engine, run.id) == ["continue", "continue", "success"]
             assert "tests/test_red.py" not in proposal["files"]
@@ -166,20 +166,20 @@ def test_a_failure_that_does_not_show_again_on_the_same_commit_is_told_and_not_p
         return result
 
     async def scene() -> None:
-        ward = Ward(tmp_path)
-        ward.push(
+        shop = HealingShop(tmp_path)
+        shop.push(
             "tests/test_weather.py",
             "import os\nimport unittest\n\n\nclass Weather(unittest.TestCase):\n"
             f"    def test_it(self):\n        self.assertTrue(os.path.exists({str(weather)!r}))\n",
         )
-        async with ward.healed() as engine:
+        async with shop.healed() as engine:
             run = await engine.start(
                 "auto-bug-workflow",
                 title="It rains",
                 context={"test": "tests.test_weather.Weather.test_it"},
             )
             escalated = await question(run, "escalation")
-            base = git(ward.bare, "rev-parse", "main")
+            base = git(shop.bare, "rev-parse", "main")
             assert "the test tests.test_weather.Weather.test_it failed at triage" in escalated.text
             assert f"does not fail now, on the same commit {base[:12]}" in escalated.text
             assert "proposal" not in (await run.state()).context
@@ -195,19 +195,19 @@ def test_a_failure_that_somebody_else_mended_is_proposed_as_its_test_alone_and_s
     triage = HealingAgents.triage
 
     async def scene() -> None:
-        ward = Ward(tmp_path, "missing-self")
+        shop = HealingShop(tmp_path, "missing-self")
 
         async def triaged(healers: HealingAgents, dispatch: Dispatch) -> Result:
             result = await triage(healers, dispatch)
-            ward.push(PEOPLE, RIGHT)
+            shop.push(PEOPLE, RIGHT)
             return result
 
         monkeypatch.setattr(HealingAgents, "triage", triaged)
-        async with ward.healed() as engine:
-            run = await ward.report(engine, "missing-self")
+        async with shop.healed() as engine:
+            run = await shop.report(engine, "missing-self")
             await question(run, "approval")
             proposal = (await run.state()).context["proposal"]
-            base = git(ward.bare, "rev-parse", "main")
+            base = git(shop.bare, "rev-parse", "main")
             assert proposal["base"] == base
             assert [path.rpartition("_")[0] for path in proposal["files"]] == [
                 "tests/test_people_fee"
@@ -224,15 +224,15 @@ def test_a_failure_that_somebody_else_mended_is_proposed_as_its_test_alone_and_s
 class Script:
     """A model that gives these replies, one after the other."""
 
-    def __init__(self, *replies: Reply | Callable[[Asked], Reply]) -> None:
+    def __init__(self, *replies: ModelReply | Callable[[ModelRequest], ModelReply]) -> None:
         self.replies = list(replies)
 
-    def __call__(self, asked: Asked) -> Reply:
+    def __call__(self, asked: ModelRequest) -> ModelReply:
         reply = self.replies.pop(0)
-        return reply if isinstance(reply, Reply) else reply(asked)
+        return reply if isinstance(reply, ModelReply) else reply(asked)
 
 
-def endpoint_down() -> list[Reply]:
+def endpoint_down() -> list[ModelReply]:
     """One request that fails, and its retries."""
     return [http_error(500, "the endpoint is down", retry_after_ms="1")] * 3
 
@@ -244,7 +244,7 @@ def test_a_model_whose_endpoint_dies_in_the_middle_leaves_nothing_in_the_proposa
     """The scratch file and the hack of the lost attempt are gone; what the attempt before it had
     reported as unfinished is still there."""
 
-    def looks_around(asked: Asked) -> Reply:
+    def looks_around(asked: ModelRequest) -> ModelReply:
         assert SCRATCH not in asked.results[-2]
         assert "# half of it" in asked.results[-1]
         assert "hack" not in asked.results[-1]
@@ -263,11 +263,11 @@ def test_a_model_whose_endpoint_dies_in_the_middle_leaves_nothing_in_the_proposa
     )
 
     async def scene() -> None:
-        ward = Ward(tmp_path, "missing-self")
+        shop = HealingShop(tmp_path, "missing-self")
         async with Stub(script) as stub:
             monkeypatch.setenv("OPENAI_BASE_URL", stub.url)
-            async with ward.healed(model=MODEL) as engine:
-                run = await ward.report(engine, "missing-self")
+            async with shop.healed(model=MODEL) as engine:
+                run = await shop.report(engine, "missing-self")
                 await question(run, "approval")
                 proposal = (await run.state()).context["proposal"]
                 assert (await outcomes(engine, run.id))[::3] == ["continue", "success"]
@@ -287,7 +287,7 @@ def test_a_model_whose_endpoint_dies_in_the_middle_leaves_nothing_in_the_proposa
 def test_a_revision_builds_on_the_recorded_proposal_and_not_on_what_lies_in_the_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    def revises(asked: Asked) -> Reply:
+    def revises(asked: ModelRequest) -> ModelReply:
         assert "+        return hours * self.rate" in asked.prompt
         assert "say it in a comment" in asked.prompt
         assert SCRATCH not in asked.results[-1]
@@ -302,15 +302,15 @@ def test_a_revision_builds_on_the_recorded_proposal_and_not_on_what_lies_in_the_
     )
 
     async def scene() -> None:
-        ward = Ward(tmp_path, "missing-self")
+        shop = HealingShop(tmp_path, "missing-self")
         async with Stub(script) as stub:
             monkeypatch.setenv("OPENAI_BASE_URL", stub.url)
-            async with ward.healed(model=MODEL) as engine:
-                run = await ward.report(engine, "missing-self")
+            async with shop.healed(model=MODEL) as engine:
+                run = await shop.report(engine, "missing-self")
                 asked = await question(run, "approval")
                 state = await run.state()
                 first = state.context["proposal"]
-                leave_behind(await ward.service.working_copies.open(state.bead_id))
+                leave_behind(await shop.service.working_copies.open(state.bead_id))
                 await run.answer(asked.id, "say it in a comment", by=ANA, decision="revise")
                 second = await approve(run)
                 assert set(second["files"]) == set(first["files"])
@@ -327,7 +327,7 @@ def test_a_revision_builds_on_the_recorded_proposal_and_not_on_what_lies_in_the_
 def test_an_unfinished_change_is_carried_over_a_question_to_a_person_by_the_record(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    def unchanged(asked: Asked) -> Reply:
+    def unchanged(asked: ModelRequest) -> ModelReply:
         assert "# which way?" in asked.results[-1]
         return call("answer", outcome="success", text="`rate` lacks its self.")
 
@@ -339,20 +339,20 @@ def test_an_unfinished_change_is_carried_over_a_question_to_a_person_by_the_reco
     )
 
     async def scene() -> None:
-        ward = Ward(tmp_path, "missing-self")
+        shop = HealingShop(tmp_path, "missing-self")
         async with Stub(script) as stub:
             monkeypatch.setenv("OPENAI_BASE_URL", stub.url)
-            async with ward.healed(model=MODEL) as engine:
-                run = await ward.report(engine, "missing-self")
+            async with shop.healed(model=MODEL) as engine:
+                run = await shop.report(engine, "missing-self")
                 asked = await question(run, "clarification_request")
                 bead = (await run.state()).bead_id
-                ward.service.working_copies.remove(bead)
-                ward.push("README.md", "The branch moves on; the attempt's base does not.\n")
+                shop.service.working_copies.remove(bead)
+                shop.push("README.md", "The branch moves on; the attempt's base does not.\n")
                 await run.answer(asked.id, "this way", by=ANA)
                 await question(run, "approval")
                 proposal = (await run.state()).context["proposal"]
                 assert "+# which way?" in proposal["patch"]
-                assert proposal["base"] == git(ward.bare, "rev-parse", "main^")
+                assert proposal["base"] == git(shop.bare, "rev-parse", "main^")
                 outcome = [s.outcome for s in steps(await engine.runs.history(run.id))]
                 assert outcome[1:] == [Outcome.CONTINUE, Outcome.ASK, Outcome.SUCCESS]
 
@@ -364,7 +364,7 @@ def test_an_unfinished_change_is_carried_over_a_question_to_a_person_by_the_reco
 def test_an_unfinished_change_that_is_too_large_for_the_record_is_dropped_and_that_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    def begins_anew(asked: Asked) -> Reply:
+    def begins_anew(asked: ModelRequest) -> ModelReply:
         assert "Its unfinished change is not kept" in asked.prompt
         assert "# half of it" not in asked.results[-1]
         return call("write_file", path=PEOPLE, text=RIGHT)
@@ -378,11 +378,11 @@ def test_an_unfinished_change_that_is_too_large_for_the_record_is_dropped_and_th
     )
 
     async def scene() -> None:
-        ward = Ward(tmp_path, "missing-self")
+        shop = HealingShop(tmp_path, "missing-self")
         async with Stub(script) as stub:
             monkeypatch.setenv("OPENAI_BASE_URL", stub.url)
-            async with ward.healed(model=MODEL) as engine:
-                run = await ward.report(engine, "missing-self")
+            async with shop.healed(model=MODEL) as engine:
+                run = await shop.report(engine, "missing-self")
                 proposal = await approve(run)
                 assert "half of it" not in proposal["patch"]
 
@@ -399,16 +399,16 @@ def test_a_named_test_that_somebody_else_made_green_leaves_nothing_to_propose(
     test = "import unittest\n\n\nclass Sky(unittest.TestCase):\n    def test_it(self):\n"
 
     async def scene() -> None:
-        ward = Ward(tmp_path)
-        ward.push("tests/test_sky.py", f"{test}        self.fail('it rains')\n")
+        shop = HealingShop(tmp_path)
+        shop.push("tests/test_sky.py", f"{test}        self.fail('it rains')\n")
 
         async def triaged(healers: HealingAgents, dispatch: Dispatch) -> Result:
             result = await triage(healers, dispatch)
-            ward.push("tests/test_sky.py", f"{test}        pass\n")
+            shop.push("tests/test_sky.py", f"{test}        pass\n")
             return result
 
         monkeypatch.setattr(HealingAgents, "triage", triaged)
-        async with ward.healed() as engine:
+        async with shop.healed() as engine:
             context = {"test": "tests.test_sky.Sky.test_it"}
             run = await engine.start("auto-bug-workflow", title="It rains", context=context)
             escalated = await question(run, "escalation")
@@ -422,10 +422,10 @@ def test_a_fresh_copy_is_at_the_named_commit_if_that_is_on_the_branch_and_else_a
     tmp_path: Path,
 ):
     async def scene() -> None:
-        ward = Ward(tmp_path, "missing-self")
-        copies, first = ward.service.working_copies, git(ward.bare, "rev-parse", "main")
-        ward.push("README.md", "The branch moves on.\n")
-        head = git(ward.bare, "rev-parse", "main")
+        shop = HealingShop(tmp_path, "missing-self")
+        copies, first = shop.service.working_copies, git(shop.bare, "rev-parse", "main")
+        shop.push("README.md", "The branch moves on.\n")
+        head = git(shop.bare, "rev-parse", "main")
         for commit, begun in ((first, first), ("0" * 40, head), ("--all", head), ("", head)):
             folder = await copies.open("bead", fresh=True, commit=commit)
             assert (copies.base_commit("bead"), git(folder, "rev-parse", "HEAD")) == (begun, begun)
@@ -436,8 +436,8 @@ def test_a_fresh_copy_is_at_the_named_commit_if_that_is_on_the_branch_and_else_a
 
 def test_a_patch_that_does_not_fit_the_copy_changes_nothing_in_it(tmp_path: Path):
     async def scene() -> None:
-        ward = Ward(tmp_path, "missing-self")
-        copies = ward.service.working_copies
+        shop = HealingShop(tmp_path, "missing-self")
+        copies = shop.service.working_copies
         folder = await copies.open("bead")
         assert await copies.diff("bead", [PEOPLE, "gone.py"]) == ""
         (folder / PEOPLE).write_text(RIGHT)

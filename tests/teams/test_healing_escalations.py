@@ -4,9 +4,9 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from tests.cli.calling import call
-from tests.engine.at_work import ANA, go, opened, pulses, until
-from tests.playing import played
+from tests.cli.command_line import run_command
+from tests.engine.engines import ANA, advance_with_ticks, manual_engine, run_async, until
+from tests.engine.interactive_runs import run_to_end
 
 from handrail.engine.dispatch.dispatch import Dispatch
 from handrail.engine.engine import Engine
@@ -42,12 +42,12 @@ async def dossier(run: RunHandle) -> Approval:
 @pytest.mark.requirement("L3.6", "L6.3", "L6.4")
 def test_a_specialist_who_is_not_there_is_told_to_the_ceo_who_may_send_another(clock: ManualClock):
     async def play():
-        async with opened("sqlite://", clock, kernel=Settings(role_grace=30)) as engine:
+        async with manual_engine("sqlite://", clock, kernel=Settings(role_grace=30)) as engine:
             done = Result(outcome=Outcome.SUCCESS, text="reproduced")
             await engine.add_agent(lambda _: done, "qa-engineer")
             run = await started(engine)
             await until(lambda: not engine.local_executor.active_count)
-            await pulses(engine, clock, 60)
+            await advance_with_ticks(engine, clock, 60)
             found = await dossier(run)
             assert found.node_id == "investigation"
             assert [one.outcome for one in found.attempt_history] == ["timed_out"]
@@ -55,13 +55,13 @@ def test_a_specialist_who_is_not_there_is_told_to_the_ceo_who_may_send_another(c
             await run.answer(found.id, by=ANA, decision="reject", text="hire one")
             assert (await run.result(60)).terminal_status == "closed_by_human"
 
-    go(play())
+    run_async(play())
 
 
 @pytest.mark.requirement("L8.5", "L6.3", "L6.4")
 def test_a_triage_that_takes_too_long_is_stopped_and_told_to_the_ceo(clock: ManualClock):
     async def play():
-        async with opened("sqlite://", clock, kernel=Settings(node_timeout=300)) as engine:
+        async with manual_engine("sqlite://", clock, kernel=Settings(node_timeout=300)) as engine:
             stopped = asyncio.Event()
 
             async def hangs(dispatch: Dispatch) -> Result:
@@ -74,19 +74,19 @@ def test_a_triage_that_takes_too_long_is_stopped_and_told_to_the_ceo(clock: Manu
             run = await started(engine)
             engine.add_agent(hangs, "qa-engineer")
             await until(lambda: engine.local_executor.active_count == 1)
-            await pulses(engine, clock, 310)
+            await advance_with_ticks(engine, clock, 310)
             await stopped.wait()
             found = await dossier(run)
             assert found.node_id == "triage"
             assert [one.outcome for one in found.attempt_history] == ["timed_out"]
 
-    go(play())
+    run_async(play())
 
 
 @pytest.mark.requirement("L16")
 def test_an_error_that_was_reported_is_never_only_rehearsed():
     staff, _ = load_scripted_agents(HEALING_DEFINITION_ID)
-    local = played(
+    local = run_to_end(
         load_builtin(HEALING_DEFINITION_ID),
         staff,
         title="IndexError",
@@ -102,7 +102,7 @@ def test_a_service_file_that_is_not_there_is_one_line_and_exit_code_2(
 ):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HANDRAIL_SERVICE", "shop.yaml")
-    called = call("serve", "--builtin-agents", "--port", "0")
+    called = run_command("serve", "--builtin-agents", "--port", "0")
     assert called.code == 2
     told = "'shop.yaml' cannot be read: No such file or directory; name a file"
     assert called.err == f"handrail serve: {told}\n"

@@ -4,8 +4,8 @@ round by way of a new proposal, with nothing new in it, is stopped."""
 from itertools import count
 
 import pytest
-from tests.kernel.driving import red
-from tests.playing import played
+from tests.engine.interactive_runs import run_to_end
+from tests.kernel.driven_run import red
 
 from handrail.engine.dispatch.dispatch import Dispatch
 from handrail.engine.interactive_run import ApprovalPrompt, InteractiveRun
@@ -43,7 +43,7 @@ def healed(commits: str, errors: str, *, refused: int = 0) -> InteractiveRun:
         "engineering-manager": manager,
     }
     trusted = frozenset({"qa-engineer"})
-    return played(
+    return run_to_end(
         load_builtin(HEALING_DEFINITION_ID),
         staff,
         answer=answer,

@@ -6,9 +6,9 @@ import re
 from pathlib import Path
 
 import pytest
-from tests.agents.stub import TOKENS, Asked, Reply, Stub, call
-from tests.agents.team import KEY, MODEL
-from tests.teams.ward import ANA, PATIENCE, Ward, question
+from tests.agents.helpdesk_replies import KEY, MODEL
+from tests.agents.model_stub import TOKENS, ModelReply, ModelRequest, Stub, call
+from tests.teams.healing_shop import ANA, PATIENCE, HealingShop, question
 
 from handrail.teams.healing.sample_shop import load_shop_files
 from handrail.views.steps import steps
@@ -36,15 +36,15 @@ class Model:
             call("answer", outcome="success", text="`rate` lacks its self.\nThat is all."),
         ]
 
-    def _silences(self, asked: Asked) -> Reply:
+    def _silences(self, asked: ModelRequest) -> ModelReply:
         found = re.search(r"tests/test_people_fee_\w+\.py", "\n".join(asked.results))
         assert found is not None, asked.results
         self.test = found[0]
         return call("write_file", path=self.test, text=GREEN)
 
-    def __call__(self, asked: Asked) -> Reply:
+    def __call__(self, asked: ModelRequest) -> ModelReply:
         said = self.said.pop(0)
-        return said if isinstance(said, Reply) else said(asked)
+        return said if isinstance(said, ModelReply) else said(asked)
 
 
 @pytest.mark.requirement("L16", "L2.1")
@@ -52,11 +52,11 @@ def test_a_model_that_cheats_is_measured_and_one_that_mends_is_proposed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     async def play() -> None:
-        ward, model = Ward(tmp_path, "missing-self"), Model()
+        shop, model = HealingShop(tmp_path, "missing-self"), Model()
         async with Stub(model) as stub:
             monkeypatch.setenv("OPENAI_BASE_URL", stub.url)
-            async with ward.healed(model=MODEL) as engine:
-                run = await ward.report(engine, "missing-self")
+            async with shop.healed(model=MODEL) as engine:
+                run = await shop.report(engine, "missing-self")
                 asked = await question(run, "approval")
                 proposal = (await run.state()).context["proposal"]
                 assert set(proposal["files"]) == {PEOPLE, model.test}
@@ -70,7 +70,7 @@ def test_a_model_that_cheats_is_measured_and_one_that_mends_is_proposed(
                 assert (await run.report()).usage.tokens == TOKENS * len(stub.asked)
                 await run.answer(asked.id, by=ANA, decision="reject", text="enough")
                 assert (await run.result(PATIENCE)).terminal_status == "closed_by_human"
-                assert len(ward.log()) == 2
+                assert len(shop.log()) == 2
 
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     asyncio.run(asyncio.wait_for(play(), 2 * PATIENCE))

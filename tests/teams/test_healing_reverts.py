@@ -6,8 +6,8 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from tests.commits.houses import House
-from tests.kernel.driving import chain, node
+from tests.commits.sample_repository import SampleRepository
+from tests.kernel.driven_run import chain, node
 from tests.patience import PATIENCE
 
 from handrail.commits import commit_agent
@@ -38,20 +38,20 @@ async def asked(run: RunHandle, place: str) -> PendingApproval:
 @pytest.mark.requirement("L11.8", "L16", "L7.2")
 def test_every_commit_of_a_run_that_ends_badly_is_taken_back_the_newest_first(tmp_path: Path):
     async def play():
-        house = House(tmp_path)
-        before, rounds = house.read("app.py"), count(1)
-        commit = commit_agent(house.lane, "manager")
+        sample = SampleRepository(tmp_path)
+        before, rounds = sample.read("app.py"), count(1)
+        commit = commit_agent(sample.lane, "manager")
 
         async def fix(dispatch: Dispatch) -> Result:
             text = f"def total(n):\n    return n + {next(rounds)}\n"
-            proposal = await house.propose(dispatch.bead.id, {"app.py": text})
+            proposal = await sample.propose(dispatch.bead.id, {"app.py": text})
             return succeed("so", data={"proposal": msgspec.to_builtins(proposal)})
 
         async with opening.open(f"sqlite:///{tmp_path / 'work.db'}") as engine:
 
             async def manage(dispatch: Dispatch) -> Result:
                 if dispatch.node == "revert":
-                    return await revert_run(engine, house.lane, dispatch)
+                    return await revert_run(engine, sample.lane, dispatch)
                 return await commit(dispatch)
 
             for document in (HEALS, REVERT_WORKFLOW):
@@ -67,13 +67,13 @@ def test_every_commit_of_a_run_that_ends_badly_is_taken_back_the_newest_first(tm
             third = await asked(run, "approval")
             await run.answer(third.id, "leave it", by=ANA, decision="reject")
             assert (await run.result(PATIENCE)).terminal_status == "closed_by_human"
-            assert house.read("app.py").endswith("n + 2")
+            assert sample.read("app.py").endswith("n + 2")
 
             back = await engine.start(REVERT_WORKFLOW_ID, title="Back", context={"reverts": run.id})
             assert (await back.result(PATIENCE)).terminal_status == "done_success"
-            assert house.read("app.py") == before
-            first, second = house.log()[1:3]
-            reverted = house.log("by %(trailers:key=Reverts,valueonly,separator=%x2C)")
+            assert sample.read("app.py") == before
+            first, second = sample.log()[1:3]
+            reverted = sample.log("by %(trailers:key=Reverts,valueonly,separator=%x2C)")
             assert reverted[3:] == [f"by {second}", f"by {first}"]
 
     asyncio.run(play())

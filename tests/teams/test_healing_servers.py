@@ -9,8 +9,8 @@ import msgspec
 import pytest
 import yaml
 from msgspec.structs import replace
-from tests.commits.servers import Servers, serving
-from tests.teams.ward import PATIENCE, Ward, reported
+from tests.commits.server_processes import Servers, open_servers
+from tests.teams.healing_shop import PATIENCE, HealingShop, error_report
 
 pytest_plugins = ["tests.fixtures_postgres"]
 
@@ -18,10 +18,10 @@ BUGS = ("missing-self", "misspelt-attribute", "wrong-comparison")
 IMPATIENT = {"HANDRAIL_LEASE": "5s", "HANDRAIL_HEARTBEAT": "1s", "HANDRAIL_PULSE": "0.1s"}
 
 
-def begin(servers: Servers, ward: Ward, folder: Path) -> None:
+def begin(servers: Servers, shop: HealingShop, folder: Path) -> None:
     """Two servers, each with a home of its own."""
     for name in ("one", "two"):
-        service = replace(ward.service, home=str(folder / name))
+        service = replace(shop.service, home=str(folder / name))
         file = folder / f"{name}.yaml"
         file.write_text(yaml.safe_dump(msgspec.to_builtins(service)))
         words = ["-m", "handrail", "serve", "--database", servers.url, "--port", "0"]
@@ -44,15 +44,15 @@ async def approved(servers: Servers, number: int) -> None:
 @pytest.mark.skipif(not os.environ.get("HANDRAIL_LONG"), reason="set HANDRAIL_LONG=1")
 @pytest.mark.requirement("L4.6", "L12.1", "L16")
 def test_what_a_killed_server_was_healing_is_healed_by_the_other(tmp_path: Path, postgres_url: str):
-    ward = Ward(tmp_path, *BUGS)
-    before = len(ward.log())
+    shop = HealingShop(tmp_path, *BUGS)
+    before = len(shop.log())
 
     async def play() -> None:
-        async with serving(postgres_url, tmp_path) as servers:
-            begin(servers, ward, tmp_path)
+        async with open_servers(postgres_url, tmp_path) as servers:
+            begin(servers, shop, tmp_path)
             await servers.heard()
             for bug in BUGS:
-                await servers.client.bugs.report(reported(bug))
+                await servers.client.bugs.report(error_report(bug))
             await approved(servers, 1)
             await servers.kill(servers.alive[0])
             await approved(servers, len(BUGS) - 1)
@@ -62,6 +62,6 @@ def test_what_a_killed_server_was_healing_is_healed_by_the_other(tmp_path: Path,
             await asyncio.to_thread(servers.command, "doctor")
 
     asyncio.run(play())
-    told = ward.log("%s|%an|%(trailers:key=Approved-by,valueonly,separator=%x2C)")
+    told = shop.log("%s|%an|%(trailers:key=Approved-by,valueonly,separator=%x2C)")
     assert len(told) == before + len(BUGS)
     assert {line.rpartition("|")[2] for line in told[: len(BUGS)]} == {"ana"}

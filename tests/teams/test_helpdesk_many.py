@@ -9,9 +9,9 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.client.serving import Server
-from tests.teams.callers import Heard
-from tests.teams.desk import staffed
+from tests.client.live_server import Server
+from tests.teams.helpdesk_server import add_scripted_agents
+from tests.teams.ticket_callers import Heard
 
 from handrail import Client
 from handrail.server.settings import ServerSettings
@@ -24,7 +24,7 @@ SOON = 2.0
 def call_all(server: Server) -> list[Heard]:
     token = server.token("operator", "olga")
     where = ["127.0.0.1", str(server.port), token, str(TICKETS)]
-    command = [sys.executable, "-m", "tests.teams.callers", *where]
+    command = [sys.executable, "-m", "tests.teams.ticket_callers", *where]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode == 0, done.stderr
     return msgspec.json.decode(done.stdout, type=list[Heard])
@@ -38,7 +38,7 @@ def test_tickets_side_by_side_end_independently_and_each_caller_hears_it_within_
     many = ServerSettings(drain=0, rate_limit=1e6)
     url = f"sqlite:///{tmp_path / 'work.db'}"
     with Server(url, settings=many) as server:
-        server.do(staffed(server.engine))
+        server.do(add_scripted_agents(server.engine))
         began = time.monotonic()
         heard = call_all(server)
         took = time.monotonic() - began

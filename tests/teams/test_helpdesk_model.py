@@ -4,9 +4,9 @@ same memory, which the model reaches by its tools `find` and `keep`."""
 from typing import Any
 
 import pytest
-from tests.agents.stub import Asked, Reply, Stub, call
-from tests.agents.team import KEY, MODEL, me, orchestrated, phase
-from tests.engine.at_work import PATIENCE, go, opened
+from tests.agents.helpdesk_replies import KEY, MODEL, agent_name, orchestrated, phase
+from tests.agents.model_stub import ModelReply, ModelRequest, Stub, call
+from tests.engine.engines import PATIENCE, manual_engine, run_async
 
 from handrail.kernel.run.state import Run
 from handrail.teams import install_teams
@@ -15,9 +15,9 @@ from handrail.testing.clock import ManualClock
 MTU = "Set the MTU to 1400."
 
 
-def says(asked: Asked) -> Reply:
+def says(asked: ModelRequest) -> ModelReply:
     """What a model would: the tool first, then an answer by what it gave."""
-    agent = me(asked)
+    agent = agent_name(asked)
     back: dict[str, Any] = {"outcome": "handoff", "to": "orchestrator", "reason": "done"}
     match agent:
         case "memory":
@@ -36,7 +36,7 @@ def says(asked: Asked) -> Reply:
             return call("answer", **back, text=MTU, data={"resolution": MTU})
 
 
-def _memory(asked: Asked, back: dict[str, Any]) -> Reply:
+def _memory(asked: ModelRequest, back: dict[str, Any]) -> ModelReply:
     stores = "Your task now: `store`" in asked.prompt
     if not asked.results:
         return call("keep", resolution=MTU) if stores else call("find")
@@ -49,7 +49,7 @@ def _memory(asked: Asked, back: dict[str, Any]) -> Reply:
     return call("answer", **back, text=found, data=data)
 
 
-def _orchestrator(asked: Asked) -> Reply:
+def _orchestrator(asked: ModelRequest) -> ModelReply:
     to, reason = orchestrated(asked)
     if "100% alike" in asked.prompt:
         to, reason = "ticketing", "known"
@@ -67,7 +67,7 @@ def test_a_model_keeps_a_resolution_and_finds_it_for_the_next_ticket_like_it(
 ):
     async def play() -> None:
         clock = ManualClock()
-        async with Stub(says) as stub, opened("sqlite://", clock) as engine:
+        async with Stub(says) as stub, manual_engine("sqlite://", clock) as engine:
             monkeypatch.setenv("OPENAI_BASE_URL", stub.url)
             await install_teams(engine, ["helpdesk"], model=MODEL)
             ended: list[Run] = []
@@ -83,9 +83,9 @@ def test_a_model_keeps_a_resolution_and_finds_it_for_the_next_ticket_like_it(
             assert (memory.resolution, memory.times_used) == (MTU, 1)
             assert (memory.execution_id, memory.status) == (first.id, "kept")
             assert again.context["resolution"] == MTU
-            asked = [one for one in stub.asked if me(one) == "memory"]
+            asked = [one for one in stub.asked if agent_name(one) == "memory"]
             assert all({"find", "keep"} <= one.tools.keys() for one in asked)
-            others = [one for one in stub.asked if me(one) != "memory"]
+            others = [one for one in stub.asked if agent_name(one) != "memory"]
             assert all(not {"find", "keep"} & one.tools.keys() for one in others)
 
-    go(play())
+    run_async(play())

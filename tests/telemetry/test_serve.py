@@ -4,7 +4,7 @@ bad one."""
 from pathlib import Path
 
 import pytest
-from tests.cli.calling import call
+from tests.cli.command_line import run_command
 from tests.cli.test_serve import serving
 from tests.telemetry.collector import PATIENCE, Collector
 
@@ -24,7 +24,7 @@ def resolved(folder: Path, collector: Collector, **variables: str) -> tuple[str,
 
 def _resolved(folder: Path, collector: Collector, given: dict[str, str]) -> tuple[str, str]:
     database = f"sqlite:///{folder / 'work.db'}"
-    admin = call("token", "create", "--role", "admin", "--database", database).out.strip()
+    admin = run_command("token", "create", "--role", "admin", "--database", database).out.strip()
     given |= {"OTEL_BSP_SCHEDULE_DELAY": "50", "HANDRAIL_DRAIN": "0"}
     options = ("--builtin-agents", "--database", database)
     with serving(folder, *options, **given) as (process, url):

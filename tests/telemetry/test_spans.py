@@ -8,17 +8,17 @@ import pytest
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanContext, StatusCode
-from tests.engine.at_work import (
+from tests.engine.engines import (
     ANA,
     DONE,
     ROLE,
     Worker,
     abandon_engine,
     chain,
-    crashing,
-    go,
+    engine_to_abandon,
+    manual_engine,
     node,
-    opened,
+    run_async,
 )
 
 from handrail import Guard
@@ -96,7 +96,7 @@ def test_a_run_is_a_trace_with_a_span_for_each_dispatch_and_each_question(
     )
 
     async def play() -> str:
-        async with opened(url, clock) as engine:
+        async with manual_engine(url, clock) as engine:
             engine.listeners.add(traces)
             worker = await hired(engine, FIX)
             run = await engine.start("fix", title="a bug")
@@ -108,7 +108,7 @@ def test_a_run_is_a_trace_with_a_span_for_each_dispatch_and_each_question(
             await engine.approvals.answer(question, "approve", by=CEO)
             return run.id
 
-    run_id = go(play())
+    run_id = run_async(play())
     found = spans(traces, sent)
     assert [one.name for one in found] == [
         "invoke_agent fix",
@@ -142,7 +142,7 @@ def test_what_was_lost_and_a_run_that_was_stopped_are_errors(
     url: str, traces: TraceExporter, sent: InMemorySpanExporter
 ):
     async def play() -> None:
-        async with opened(url, ManualClock()) as engine:
+        async with manual_engine(url, ManualClock()) as engine:
             engine.listeners.add(traces)
             worker = await hired(engine, ONE)
             run = await engine.start("one", title="a bug")
@@ -154,7 +154,7 @@ def test_what_was_lost_and_a_run_that_was_stopped_are_errors(
 
             assert (await engine.runs.state(run.id)).status != "running"
 
-    go(play())
+    run_async(play())
     found = spans(traces, sent)
     lost = [one for one in found if one.name == "invoke_agent fix"]
     assert [one.status.status_code for one in lost] == [StatusCode.ERROR] * 2
@@ -168,7 +168,7 @@ def test_a_dispatch_that_outlives_its_engine_is_one_whole_span(
     clock = ManualClock()
 
     async def play() -> None:
-        first = await crashing(url, clock)
+        first = await engine_to_abandon(url, clock)
         worker = await hired(first, ONE)
         run = await first.start("one", title="a bug")
         dispatch = await worker.get()
@@ -177,11 +177,11 @@ def test_a_dispatch_that_outlives_its_engine_is_one_whole_span(
         await first.tick()
         await abandon_engine(first)
         clock.advance(seconds=20)
-        async with opened(url, clock) as engine:
+        async with manual_engine(url, clock) as engine:
             engine.listeners.add(traces)
             await engine.dispatches.report(run.id, dispatch.fence, "coder-1", DONE)
 
-    go(play())
+    run_async(play())
     agent, run = spans(traces, sent)
     assert run.name == "invoke_workflow one"
     assert parent_id(agent) == context(run).span_id
@@ -198,14 +198,14 @@ def test_each_step_that_a_guard_tells_of_is_a_span(
         run.result("planner", usage={"tokens": 7})
 
     async def told() -> None:
-        async with opened(url, ManualClock()) as engine:
+        async with manual_engine(url, ManualClock()) as engine:
             engine.listeners.add(traces)
             heard = await begin_run(engine, "their team", STRICT, by="ana", agent="planner")
             events = guard_events(run.events)
             for some in (events[:3], events[3:]):
                 await record_events(engine, heard.id, some, by="ana", sent_at=engine.clock())
 
-    go(told())
+    run_async(told())
     found = spans(traces, sent)
     assert [one.name for one in found] == [
         "invoke_agent planner",

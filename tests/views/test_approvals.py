@@ -3,7 +3,7 @@
 from datetime import timedelta
 
 import pytest
-from tests.kernel.driving import ANA, OLA, Driven, chain, node, team
+from tests.kernel.driven_run import ANA, OLA, DrivenRun, chain, node, team
 
 from handrail.kernel.result import Outcome
 from handrail.kernel.run import commands as c
@@ -12,7 +12,7 @@ from handrail.views.approvals import approvals
 
 @pytest.mark.requirement("L6.4", "L11.8")
 def test_an_escalation_carries_its_dossier() -> None:
-    run = Driven(chain(node("first"), node("a", timeout=60, max_attempts=4)))
+    run = DrivenRun(chain(node("first"), node("a", timeout=60, max_attempts=4)))
     run.succeed("first")
     run.fail("a", text="compile error in a.py")
     fence = run.claim("a")
@@ -39,7 +39,7 @@ def test_an_escalation_carries_its_dossier() -> None:
 @pytest.mark.requirement("L11.6")
 def test_an_approval_shows_the_whole_result_and_who_answered_it() -> None:
     proposal = "diff --git a/app.py b/app.py\n" + "+ line\n" * 500
-    run = Driven(chain(node("a"), node("ok", "approval", revise_to="a")), context={"n": 1})
+    run = DrivenRun(chain(node("a"), node("ok", "approval", revise_to="a")), context={"n": 1})
     run.succeed("a", text=proposal)
     run.do(c.Patch(by=OLA, patch={"n": 2}))
     run.answer("sort it", by=ANA)
@@ -51,20 +51,20 @@ def test_an_approval_shows_the_whole_result_and_who_answered_it() -> None:
 
 
 def test_a_question_nobody_answered_is_expired_and_one_of_a_closed_run_is_void() -> None:
-    run = Driven(chain(node("ok", "approval", deadline=60)))
+    run = DrivenRun(chain(node("ok", "approval", deadline=60)))
     run.advance(60)
     assert [a.status for a in approvals(run.events)] == ["expired"]
-    run = Driven(chain(node("ok", "approval", deadline=60)))
+    run = DrivenRun(chain(node("ok", "approval", deadline=60)))
     run.do(c.Close(by=ANA, reason="enough"))
     assert [a.status for a in approvals(run.events)] == ["void"]
 
 
 def test_an_agents_question_and_a_review_say_what_an_answer_does() -> None:
-    run = Driven(chain(node("a", max_attempts=2)))
+    run = DrivenRun(chain(node("a", max_attempts=2)))
     run.report(outcome=Outcome.ASK, question="which?")
     (asked,) = approvals(run.events)
     assert asked.proposed_next_steps == ("answer: whoever asks gets the text, and goes on",)
-    run = Driven(team({"p": ["i"], "i": []}, review={"after": ["i"], "back_to": "p"}))
+    run = DrivenRun(team({"p": ["i"], "i": []}, review={"after": ["i"], "back_to": "p"}))
     run.hand("i")
     run.hand("review", text="total 1")
     run.now += timedelta(seconds=1)
@@ -78,7 +78,7 @@ def test_an_agents_question_and_a_review_say_what_an_answer_does() -> None:
 
 @pytest.mark.requirement("L11.6")
 def test_an_approval_carries_the_proposal_as_it_was_when_it_was_asked() -> None:
-    run = Driven(chain(node("a"), node("ok", "approval", revise_to="a")))
+    run = DrivenRun(chain(node("a"), node("ok", "approval", revise_to="a")))
     run.succeed("a", data={"proposal": "swap the cable"})
     run.do(c.Patch(by=OLA, patch={"proposal": "burn it all"}))
     void, again = approvals(run.events)

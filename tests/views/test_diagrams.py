@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from inline_snapshot import snapshot
 from tests.kernel import histories
-from tests.kernel.driving import edge, node, team, workflow
+from tests.kernel.driven_run import edge, node, team, workflow
 
 from handrail.kernel import agent_lifecycle, lock
 from handrail.kernel.definition.model import INVISIBLE_CHARS, Definition, Team, Workflow

@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 from tests.kernel import histories
-from tests.kernel.driving import ANA, Driven, chain, node
+from tests.kernel.driven_run import ANA, DrivenRun, chain, node
 
 from handrail.kernel.run import commands as c
 from handrail.kernel.run.events import Event, RunEvent
@@ -40,7 +40,7 @@ def test_an_event_is_shown_the_same_live_and_from_the_journal(make):
 
 
 def test_agents_people_and_the_engine_are_told_apart():
-    d = Driven(ASKS, filed_by="ola")
+    d = DrivenRun(ASKS, filed_by="ola")
     d.succeed("a", agent="ada")
     d.answer("once more, please")
     d.do(c.Pause(by=ANA, reason="lunch"))
@@ -61,12 +61,12 @@ def test_agents_people_and_the_engine_are_told_apart():
 
 
 def test_what_people_did_and_how_a_run_ended_is_told_apart_from_the_rest():
-    d = Driven(ASKS, filed_by="ola")
+    d = DrivenRun(ASKS, filed_by="ola")
     d.succeed("a", agent="ada")
     d.answer("ok")
     kept = [one["type"] for one in shown(d.events) if is_human_act_or_end(one)]
     assert kept == ["started", "answered", "moved", "ended"]
-    assert [one["type"] for one in shown(Driven(ASKS).events) if is_human_act_or_end(one)] == []
+    assert [one["type"] for one in shown(DrivenRun(ASKS).events) if is_human_act_or_end(one)] == []
 
 
 def shown(events: list[RunEvent]) -> list[dict]:

@@ -4,11 +4,11 @@ from datetime import timedelta
 
 import pytest
 from tests.kernel import histories
-from tests.kernel.driving import (
+from tests.kernel.driven_run import (
     ANA,
     NOON,
     OLA,
-    Driven,
+    DrivenRun,
     Outcome,
     chain,
     files,
@@ -241,7 +241,7 @@ def test_every_round_of_review_is_kept_with_the_original_task_first():
 
 @pytest.mark.requirement("R2.4", "R5.5")
 def test_fifty_rounds_are_kept_complete_and_in_order():
-    d = Driven(histories.REVIEWED, title="Pay")
+    d = DrivenRun(histories.REVIEWED, title="Pay")
     long = "x" * 10_000
     for n in range(50):
         d.hand("invoice")
@@ -278,7 +278,7 @@ def test_in_a_workflow_a_round_is_an_answered_question_of_an_approval_node():
 
 
 def test_an_approval_before_any_result_shows_nobodys():
-    d = Driven(chain(node("sign", "approval")))
+    d = DrivenRun(chain(node("sign", "approval")))
     d.answer(decision="approve")
     (one,) = iterations(d.events)
     assert (one.agent, one.result, one.decision) == ("", "", "approve")
@@ -309,7 +309,7 @@ def test_what_people_did_is_listed_with_person_and_reason():
 
 @pytest.mark.requirement("S5", "S7")
 def test_loop_counters_count_since_progress_keep_totals_and_the_last_five_reasons():
-    d = Driven(team({"a": ["b"], "b": ["a"]}, terminator="a", stop_rules={"max_handoffs": 40}))
+    d = DrivenRun(team({"a": ["b"], "b": ["a"]}, terminator="a", stop_rules={"max_handoffs": 40}))
     for n in range(7):
         seen = files(x_py=str(n))
         d.hand("b", f"reason {n}", evidence=seen)
@@ -322,7 +322,7 @@ def test_loop_counters_count_since_progress_keep_totals_and_the_last_five_reason
 
 @pytest.mark.requirement("S5")
 def test_a_new_stretch_counts_afresh_and_the_totals_go_on():
-    d = Driven(histories.REVIEWED)
+    d = DrivenRun(histories.REVIEWED)
     d.hand("invoice", "first")
     d.hand("review")
     d.answer("again", decision="revise", by=OLA)
@@ -333,7 +333,7 @@ def test_a_new_stretch_counts_afresh_and_the_totals_go_on():
 
 
 def test_ways_back_of_a_workflow_are_loop_counters_too():
-    d = Driven(histories.BUG)
+    d = DrivenRun(histories.BUG)
     d.succeed("triage")
     d.succeed("fix")
     d.fail("verify", reason="red")
@@ -354,7 +354,7 @@ def test_transitions_that_a_workflows_rules_count_are_its_handoffs():
 
 @pytest.mark.requirement("S5", "S6")
 def test_the_last_progress_names_the_step_and_what_it_was():
-    d = Driven(team({"a": ["a"]}, terminator="a"))
+    d = DrivenRun(team({"a": ["a"]}, terminator="a"))
     assert last_progress(d.events) is None
     d.hand("a", evidence=red())
     d.hand("a", evidence=green())
@@ -368,7 +368,7 @@ def test_the_last_progress_names_the_step_and_what_it_was():
 
 @pytest.mark.requirement("S9", "S12")
 def test_the_last_command_has_its_signature_and_how_often_it_was_met():
-    d = Driven(team({"a": ["a"]}, terminator="a"))
+    d = DrivenRun(team({"a": ["a"]}, terminator="a"))
     assert last_command(d.events) is None
     d.hand("a", evidence=red())
     d.hand("a", evidence=red())
@@ -392,7 +392,7 @@ def test_warnings_name_the_step_in_which_they_were_seen():
 
 
 def test_the_place_entered_longest_ago_comes_first():
-    d = Driven(histories.FORKED)
+    d = DrivenRun(histories.FORKED)
     assert open_step_ids(d.run, d.events) == ("left", "ask")
     d.do(c.Move(by=ANA, step_id="left", reason="again"))
     assert open_step_ids(d.run, d.events) == ("left",)

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from inline_snapshot import snapshot
 from markdown_it import MarkdownIt
 from tests.kernel import histories
-from tests.kernel.driving import (
+from tests.kernel.driven_run import (
     ANA,
-    Driven,
+    DrivenRun,
     Evidence,
     Outcome,
     Usage,
@@ -98,10 +98,10 @@ def turn(what: str, first: Any, second: Any) -> dict[str, Any]:
     return results.get(what) or {**hand, "usage": Usage(tokens=first, cost=second)}
 
 
-def play(script: list[tuple[str, Any, Any]], **rules: object) -> Driven:
+def play(script: list[tuple[str, Any, Any]], **rules: object) -> DrivenRun:
     """A team of three that does what the script says, as far as it gets."""
     hands = {name: list("abc") for name in "abc"}
-    d = Driven(team(hands, terminator="a", stop_rules=rules), title="T", description="D")
+    d = DrivenRun(team(hands, terminator="a", stop_rules=rules), title="T", description="D")
     for what, first, second in script:
         if d.run.has_ended:
             break
@@ -478,7 +478,7 @@ def test_the_why_is_one_or_two_plain_sentences(name: str):
 
 
 def test_a_long_reason_is_cut_in_the_why_and_whole_in_the_stop():
-    d = Driven(histories.CODING)
+    d = DrivenRun(histories.CODING)
     reason = "because " * 1_000
     d.report(outcome=Outcome.TERMINATE, reason=reason)
     of = build_report(d.events)
@@ -548,7 +548,7 @@ def test_the_snitch_names_the_loop_the_last_reason_and_the_last_command():
 
 @pytest.mark.requirement("S12")
 def test_the_snitch_gives_the_last_reason_of_the_agent_that_proposed_the_loop():
-    d = Driven(team({"a": ["b"], "b": ["a"]}, terminator="a", stop_rules={"max_edge": 1}))
+    d = DrivenRun(team({"a": ["b"], "b": ["a"]}, terminator="a", stop_rules={"max_edge": 1}))
     d.hand("b", "first")
     d.hand("a", "from b")
     d.hand("b", "again, please")
@@ -568,7 +568,7 @@ def test_evidence_is_shown_with_what_it_was():
     assert "- handoff 2: researcher → planner: here they are" in text
     text = report_markdown(reported("same_error"))
     assert "- step 3: coder-1 at coder: handoff" in text
-    d = Driven(chain(node("a"), stop_rules={"max_steps": 1}))
+    d = DrivenRun(chain(node("a"), stop_rules={"max_steps": 1}))
     d.fail("a")
     assert "- step 1: a-1 at a: failure" in report_markdown(build_report(d.events))
 
@@ -611,7 +611,7 @@ def skeleton(text: str) -> list[str]:
 
 def tale(text: str) -> list[RunEvent]:
     """A run in which everything that anybody may write is this text."""
-    d = Driven(histories.REVIEWED, title=text, description=text, run_id=text, bead_id=text)
+    d = DrivenRun(histories.REVIEWED, title=text, description=text, run_id=text, bead_id=text)
     d.hand(text, text)
     d.report(outcome=None, text=text)
     d.hand("invoice", text, evidence=red(command=text or "x", stderr=text))
@@ -654,7 +654,7 @@ def test_no_text_forges_an_entry_of_the_snitch(text: str):
     def entry(said: str) -> str:
         rules = {"repeat_limit": None, "max_edge": None}
         document = team({"a": ["a"]}, terminator="a", stop_rules=rules)
-        d = Driven(document, title=said, run_id=said, bead_id=said)
+        d = DrivenRun(document, title=said, run_id=said, bead_id=said)
         for _ in range(3):
             d.hand("a", said, evidence=red(command="x", stderr="boom"))
         return snitch_entry(build_report(d.events))

@@ -2,7 +2,7 @@
 
 import pytest
 from tests.kernel import histories
-from tests.kernel.driving import Driven, chain, node, team, used
+from tests.kernel.driven_run import DrivenRun, chain, node, team, used
 
 from handrail.kernel.run.events import Offered
 from handrail.views.run_statistics import NodeStatistics, run_statistics
@@ -10,12 +10,12 @@ from handrail.views.steps import attempts
 
 
 def test_a_run_that_goes_on_has_no_figures():
-    assert run_statistics(Driven(chain(node("a"))).events) is None
+    assert run_statistics(DrivenRun(chain(node("a"))).events) is None
 
 
 @pytest.mark.requirement("L14.1", "L14.2", "L14.4")
 def test_a_plain_run_needed_no_retry():
-    d = Driven(chain(node("a"), node("b")))
+    d = DrivenRun(chain(node("a"), node("b")))
     d.advance(10)
     d.succeed("a", usage=used(tokens=7, cost=0.5))
     d.advance(5)
@@ -33,7 +33,7 @@ def test_a_plain_run_needed_no_retry():
 
 @pytest.mark.requirement("L14.3", "L14.4")
 def test_retries_and_escalations_are_counted_and_what_was_used_in_vain_too():
-    d = Driven(chain(node("a", max_attempts=2), node("b")))
+    d = DrivenRun(chain(node("a", max_attempts=2), node("b")))
     d.fail("a", usage=used(tokens=5))
     d.fail("a", usage=used(tokens=5))
     d.answer(decision="revise", text="once more")
@@ -49,7 +49,7 @@ def test_retries_and_escalations_are_counted_and_what_was_used_in_vain_too():
 
 @pytest.mark.requirement("L2.5", "L14.5")
 def test_the_cycles_of_an_investigation_are_its_dispatches():
-    d = Driven(chain(node("a", multi_dispatch=True, kind="investigation", max_attempts=5)))
+    d = DrivenRun(chain(node("a", multi_dispatch=True, kind="investigation", max_attempts=5)))
     for _ in range(3):
         d.report("a", outcome="continue")
     d.succeed("a")
@@ -59,7 +59,7 @@ def test_the_cycles_of_an_investigation_are_its_dispatches():
 
 
 def test_the_agents_of_a_team_are_counted_by_their_turns():
-    d = Driven(team({"p": ["q"], "q": ["p"]}, terminator="p"))
+    d = DrivenRun(team({"p": ["q"], "q": ["p"]}, terminator="p"))
     d.hand("q")
     d.hand("p")
     d.report(outcome="terminate")

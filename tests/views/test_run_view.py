@@ -5,7 +5,7 @@ from datetime import timedelta
 import msgspec
 import pytest
 from tests.kernel import histories
-from tests.kernel.driving import ANA, NOON, Driven, plan_of
+from tests.kernel.driven_run import ANA, NOON, DrivenRun, plan_of
 
 from handrail.kernel.run import commands as c
 from handrail.kernel.run.machine import measure
@@ -20,7 +20,7 @@ FIELDS = {
 }  # fmt: skip
 
 
-def viewed(d: Driven) -> dict:
+def viewed(d: DrivenRun) -> dict:
     view = run_view(d.plan, d.run, d.events, d.now)
     return msgspec.json.decode(msgspec.json.encode(view))
 
@@ -80,7 +80,7 @@ def test_phase_and_its_detail_are_shown():
 
 
 def test_a_run_that_goes_on_lasts_until_now_and_shows_its_measure():
-    d = Driven(histories.BUG)
+    d = DrivenRun(histories.BUG)
     d.now += timedelta(seconds=9)
     view = run_view(d.plan, d.run, d.events, d.now)
     assert view.duration == 9
@@ -90,13 +90,13 @@ def test_a_run_that_goes_on_lasts_until_now_and_shows_its_measure():
 
 
 def test_branches_are_shown_with_the_oldest_place_first():
-    d = Driven(histories.FORKED)
+    d = DrivenRun(histories.FORKED)
     view = run_view(d.plan, d.run, d.events, d.now)
     assert (view.current_node_id, view.current_node_ids) == ("left", ("left", "ask"))
 
 
 def test_the_limit_of_a_way_back_comes_from_the_definition():
-    d = Driven(histories.BUG)
+    d = DrivenRun(histories.BUG)
     d.succeed("triage")
     d.succeed("fix")
     d.fail("verify")
@@ -126,7 +126,7 @@ def test_only_an_aborted_run_leaves_an_error():
 
 
 def test_a_closed_run_shows_who_stands_behind_it():
-    d = Driven(histories.CODING)
+    d = DrivenRun(histories.CODING)
     d.do(c.Close(by=ANA, reason="no need"))
     view = run_view(d.plan, d.run, d.events, d.now)
     assert view.stop is not None

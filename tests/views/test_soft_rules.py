@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import pytest
 from tests.kernel import histories
-from tests.kernel.driving import Driven, chain, files, green, node, red, team
+from tests.kernel.driven_run import DrivenRun, chain, files, green, node, red, team
 
 from handrail.kernel.result import Evidence
 from handrail.kernel.stop.rules import StopRule
@@ -14,17 +14,17 @@ PAIR = team({"a": ["b"], "b": ["a"]}, terminator="a", stop_rules={"repeat_limit"
 ALONE = team({"a": ["a"]}, terminator="a", stop_rules={"repeat_limit": None, "max_edge": None})
 
 
-def counts(d: Driven) -> dict[str, int]:
+def counts(d: DrivenRun) -> dict[str, int]:
     return {rule: one.count for rule, one in soft_rule_counts(d.run).items()}
 
 
-def limits(d: Driven) -> dict[str, int]:
+def limits(d: DrivenRun) -> dict[str, int]:
     return {rule: one.limit for rule, one in soft_rule_counts(d.run).items()}
 
 
 @pytest.mark.requirement("S1")
 def test_repetitions_are_counted_whatever_belongs_together():
-    d = Driven(PAIR)
+    d = DrivenRun(PAIR)
     assert counts(d)["repeated_pattern"] == 0
     seen = []
     for to in ("b", "a", "b", "a", "b", "a"):
@@ -35,7 +35,7 @@ def test_repetitions_are_counted_whatever_belongs_together():
 
 
 def test_progress_begins_every_count_anew():
-    d = Driven(PAIR)
+    d = DrivenRun(PAIR)
     d.hand("b", evidence=red())
     d.hand("a")
     d.hand("b")
@@ -58,7 +58,7 @@ def test_progress_begins_every_count_anew():
 def test_the_rule_that_ends_the_run_had_counted_up_to_its_limit(
     rule: StopRule, evidence: tuple[Evidence, ...]
 ):
-    d = Driven(ALONE)
+    d = DrivenRun(ALONE)
     seen = [counts(d)[rule]]
     for one in (*evidence, *evidence[-2:] * 3):
         if d.run.has_ended:
@@ -72,7 +72,7 @@ def test_the_rule_that_ends_the_run_had_counted_up_to_its_limit(
 
 
 def test_answers_that_cannot_be_used_are_counted_in_a_turn():
-    d = Driven(PAIR)
+    d = DrivenRun(PAIR)
     d.report(text="hm")
     assert counts(d)["protocol"] == 1
     d.hand("b")
@@ -80,10 +80,10 @@ def test_answers_that_cannot_be_used_are_counted_in_a_turn():
 
 
 def test_rules_that_are_off_or_cannot_fire_are_left_out():
-    workflow = Driven(chain(node("fix")))
+    workflow = DrivenRun(chain(node("fix")))
     assert "protocol" not in counts(workflow)
     assert "repeated_pattern" not in counts(workflow)
-    assert "repeated_pattern" not in counts(Driven(ALONE))
+    assert "repeated_pattern" not in counts(DrivenRun(ALONE))
 
 
 @pytest.mark.parametrize("make", histories.DRIVEN, ids=lambda make: make.__name__)

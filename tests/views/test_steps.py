@@ -3,7 +3,7 @@
 import pytest
 from msgspec.structs import asdict
 from tests.kernel import histories
-from tests.kernel.driving import Driven, chain, green, node, used
+from tests.kernel.driven_run import DrivenRun, chain, green, node, used
 
 from handrail.kernel.run import commands as c
 from handrail.views.steps import step_details, steps
@@ -11,7 +11,7 @@ from handrail.views.steps import step_details, steps
 
 @pytest.mark.requirement("L6.7")
 def test_a_step_has_everything_that_its_agent_brought_back():
-    d = Driven(chain(node("a")))
+    d = DrivenRun(chain(node("a")))
     said = {"text": "done", "data": {"x": 1}, "evidence": green(), "usage": used(tokens=5)}
     d.fail("a", reason="no disk")
     d.claim("a")
@@ -28,7 +28,7 @@ def test_a_step_has_everything_that_its_agent_brought_back():
 
 
 def test_an_answer_that_could_not_be_used_is_kept_as_it_came():
-    d = Driven(chain(node("a")))
+    d = DrivenRun(chain(node("a")))
     d.claim("a")
     d.do(c.Report(fence=1, agent="a-1", malformed="no JSON"))
     first, second = step_details(d.events)
