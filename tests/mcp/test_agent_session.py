@@ -16,7 +16,7 @@ Played = Callable[[Callable[[ServerHarness], Awaitable[None]]], None]
 
 @pytest.fixture
 def play(tmp_path: Path) -> Played:
-    """Plays a scene in a house with two definitions."""
+    """Plays a scene at a server with two definitions."""
     harness = ServerHarness(f"sqlite:///{tmp_path / 'work.db'}", ManualClock())
 
     async def opened(scene: Callable[[ServerHarness], Awaitable[None]]) -> None:

@@ -16,7 +16,7 @@ INVOICE = "Invoice for 3 x 19.99 and 2 x 5.00, tax 20%"
 
 
 class Office:
-    """A house in which the finance team works."""
+    """A server on which the finance team works."""
 
     def __init__(self, harness: ServerHarness) -> None:
         self.harness = harness
