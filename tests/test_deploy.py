@@ -18,7 +18,7 @@ import pytest
 import yaml
 from tests.client.live_server import free_port
 
-from handrail.engine.dispatch.local_executor import STOP_SECONDS
+from handrail.engine.dispatch.local_agents import STOP_SECONDS
 from handrail.server.process import CLOSE_SECONDS_MAX
 from handrail.server.settings import ServerSettings
 

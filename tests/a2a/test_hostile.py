@@ -14,7 +14,7 @@ from tests.engine.engines import ANA, PATIENCE, chain, manual_engine, node, star
 
 from handrail.agents import a2a
 from handrail.agents.a2a import RemoteLimits, a2a_agent
-from handrail.engine.services.run_handle import RunHandle
+from handrail.engine.services.runs import RunHandle
 from handrail.testing.clock import ManualClock
 
 VARIABLE, TOKEN = "TRIAGE_TOKEN", "triage-secret-0123456789"

@@ -47,7 +47,7 @@ from tests.engine.engines import (
 
 from handrail.agents.model import BadModelError, ModelLimits, model_agent
 from handrail.engine.engine import Engine
-from handrail.engine.services.run_handle import RunHandle
+from handrail.engine.services.runs import RunHandle
 from handrail.kernel.run.events import Faulted, Lost, Reported
 from handrail.kernel.run.state import Run
 from handrail.teams import install_teams, load_builtin

@@ -13,7 +13,7 @@ import handrail.engine.opening as opening
 from handrail.commits import commit_agent
 from handrail.engine.dispatch.agent_results import AgentFailedError
 from handrail.engine.dispatch.dispatch import Dispatch
-from handrail.engine.services.run_handle import RunHandle
+from handrail.engine.services.runs import RunHandle
 from handrail.kernel.result import Result
 from handrail.views.approvals import approvals
 

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from tests.crash import checks, load
 
-from handrail.engine.dispatch import local_executor
+from handrail.engine.dispatch import local_agents
 from handrail.store.rows import StoreError
 
 QUOTA = len(load.NAMES)
@@ -26,7 +26,7 @@ SECONDS = 120  # a life takes less than one; on a busy machine many times that
 OPENINGS_MAX = 50
 
 shim = ctypes.CDLL(None)
-local_executor.RETRY_SECONDS = 0.02
+local_agents.RETRY_SECONDS = 0.02
 
 
 async def _lives(folder: Path, name: str) -> list[str]:

@@ -28,7 +28,7 @@ import uuid_utils
 import handrail.engine.opening as opening
 from handrail.engine.dispatch.dispatch import Dispatch
 from handrail.engine.engine import Engine, RefusedError
-from handrail.engine.settings import EngineSettings
+from handrail.engine.environment import EngineSettings
 from handrail.kernel.result import Outcome, Result
 from handrail.kernel.run.machine import Person
 from handrail.store.rows import JournalEntry, StoreError
@@ -200,14 +200,14 @@ class Load:
         """Whoever hears of an error says it again: it may not have been heard."""
         while True:
             try:
-                run = await engine.dispatches.report(
+                outcome = await engine.dispatches.report(
                     dispatch.execution_id, dispatch.fence, name, result
                 )
             except StoreError as error:
                 self.told("report", error)
                 await asyncio.sleep(0.02)
                 continue
-            self.acks.put(f"report {run.id} {dispatch.fence} {run.seq}")
+            self.acks.put(f"report {outcome.run.id} {dispatch.fence} {outcome.run.seq}")
             return
 
     async def starter(self, engine: Engine, active: int) -> None:

@@ -16,7 +16,7 @@ from tests.crash import checks, load
 from tests.crash.breaking_proxy import Proxy
 
 from handrail.engine import opening
-from handrail.engine.dispatch import local_executor
+from handrail.engine.dispatch import local_agents
 from handrail.testing.postgres import PostgresServer
 
 pytest_plugins = ["tests.fixtures_postgres"]
@@ -74,7 +74,7 @@ def _lives(url: str, folder: Path) -> list[str]:
 def test_the_connection_breaks_at_every_statement(
     postgres_server: PostgresServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, heard: bool
 ):
-    monkeypatch.setattr(local_executor, "RETRY_SECONDS", 0.02)
+    monkeypatch.setattr(local_agents, "RETRY_SECONDS", 0.02)
     monkeypatch.setattr(opening, "open_store", opening.open_store)  # `load` puts its own there
     wrong, n = [], 20 if heard else 5
     with tempfile.TemporaryDirectory(prefix="hr-") as place:

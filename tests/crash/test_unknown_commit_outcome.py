@@ -9,7 +9,7 @@ import pytest
 from tests.crash import checks, load
 
 from handrail.engine import opening
-from handrail.engine.dispatch import local_executor
+from handrail.engine.dispatch import local_agents
 from handrail.store.rows import CommitOutcomeUnknownError, StoreError
 from handrail.store.sqlite.connection import SqliteDatabase
 from handrail.store.store import Store
@@ -63,7 +63,7 @@ async def _life(folder: Path) -> None:
 def test_a_commit_of_which_nobody_knows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, written: bool, away: int
 ):
-    monkeypatch.setattr(local_executor, "RETRY_SECONDS", 0.01)
+    monkeypatch.setattr(local_agents, "RETRY_SECONDS", 0.01)
     monkeypatch.setattr(
         load, "open_store", lambda url: Store(Breaking(url.removeprefix("sqlite:///")))
     )

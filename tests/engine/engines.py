@@ -12,8 +12,8 @@ from tests.patience import PATIENCE
 from handrail.engine import opening
 from handrail.engine.dispatch.dispatch import Dispatch
 from handrail.engine.engine import Engine, RefusedError
-from handrail.engine.services.run_handle import RunHandle
-from handrail.engine.settings import EngineSettings
+from handrail.engine.environment import EngineSettings
+from handrail.engine.services.runs import RunHandle
 from handrail.kernel.definition.model import Settings
 from handrail.kernel.result import Outcome, Result
 from handrail.kernel.run.events import RunEvent
@@ -91,9 +91,10 @@ class Worker:
         return dispatch
 
     async def report(self, dispatch: Dispatch, result: Result = DONE):
-        return await self.engine.dispatches.report(
+        outcome = await self.engine.dispatches.report(
             dispatch.run.id, dispatch.fence, self.name, result
         )
+        return outcome.run
 
     async def work(self, result: Result = DONE):
         return await self.report(await self.get(), result)

@@ -3,7 +3,7 @@
 import asyncio
 from typing import Any
 
-from handrail.engine.clock import Clock
+from handrail.engine.environment import Clock
 from handrail.engine.interactive_run import (
     AnswerCallback,
     InteractiveRun,

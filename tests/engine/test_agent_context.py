@@ -15,7 +15,7 @@ from tests.engine.engines import (
 from tests.kernel.driven_run import DrivenRun, green, red, team
 
 from handrail.engine.dispatch.agent_results import AgentFailedError
-from handrail.engine.dispatch.briefing import build_briefing
+from handrail.engine.dispatch.dispatch import build_briefing
 from handrail.kernel.result import Evidence, Outcome, Result, Usage
 from handrail.kernel.run.events import Faulted, Lost
 from handrail.testing.clock import ManualClock

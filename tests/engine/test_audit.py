@@ -600,7 +600,7 @@ def test_bodies_that_nobody_archived_are_found(sample_database: SampleDatabase):
 def test_findings_do_not_fill_the_memory(
     sample_database: SampleDatabase, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("handrail.engine.audit.findings.FINDINGS_MAX", 3)
+    monkeypatch.setattr("handrail.engine.audit.row_checks.FINDINGS_MAX", 3)
     sample_database.sql("UPDATE workflow_transitions SET actor = 'x'")
     done = verified(sample_database)
     assert len(done.findings) == 3

@@ -17,9 +17,8 @@ from tests.engine.engines import (
 )
 
 from handrail.engine import opening
-from handrail.engine.clock import steady_clock
 from handrail.engine.engine import Engine
-from handrail.engine.settings import EngineSettings
+from handrail.engine.environment import EngineSettings, steady_clock
 from handrail.kernel.run.events import ClocksPushed, TimedOut
 from handrail.kernel.stop.rules import StopRule
 from handrail.store.rows import parse_iso
@@ -327,7 +326,7 @@ def test_an_agent_outside_keeps_its_work_through_an_outage(file_url: str, machin
             assert token.agent == "outside"
             ended = await engine.dispatches.report(run_id, dispatch.fence, "outside", DONE)
             assert not [e for e in await engine.runs.history(run_id) if isinstance(e, TimedOut)]
-            assert ended.seq > state.seq
+            assert ended.run.seq > state.seq
 
     run_async(play())
 

@@ -9,7 +9,7 @@ from threading import Event
 import pytest
 from tests.engine.engines import DONE, ROLE, chain, manual_engine, node, run_async, start_run
 
-from handrail.engine.commit.stream_change import RunChange
+from handrail.engine.commit.run_change import RunChange
 from handrail.store.rows import CommitRow, DispatchRow, StreamWrite
 from handrail.testing.clock import ManualClock
 

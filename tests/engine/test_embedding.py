@@ -343,7 +343,7 @@ def test_a_function_that_does_not_stop_when_told_leaves_a_note(clock: ManualCloc
 def test_a_function_that_never_stops_does_not_keep_an_engine_from_closing(
     clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("handrail.engine.dispatch.local_executor.STOP_SECONDS", 0.05)
+    monkeypatch.setattr("handrail.engine.dispatch.local_agents.STOP_SECONDS", 0.05)
     gate = asyncio.Event()
 
     async def never(dispatch: Dispatch) -> Result:

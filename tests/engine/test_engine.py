@@ -334,7 +334,7 @@ def run_of(engine: Engine, run_id: str):
 def test_more_definitions_than_are_kept_in_memory(
     url: str, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("handrail.engine.commit.run_cache.CACHED_PLANS_MAX", 2)
+    monkeypatch.setattr("handrail.engine.commit.plan_cache.CACHED_PLANS_MAX", 2)
 
     async def play():
         async with manual_engine(url, clock) as engine:

@@ -19,7 +19,7 @@ from tests.engine.engines import (
     start_run,
 )
 
-from handrail.engine.commit import committer, stream_change
+from handrail.engine.commit import committer, run_change
 from handrail.kernel.run import commands as c
 from handrail.store.rows import StoreError
 from handrail.store.store import Store
@@ -62,14 +62,14 @@ def test_one_poisonous_run_stops_nobody_else(
     async def play():
         async with manual_engine(url, clock) as engine:
             bad, good = await start_run(engine, ASKS), await start_run(engine, ASKS)
-            real = stream_change.decide_and_apply
+            real = run_change.decide_and_apply
 
             def step(plan: Any, run: Any, command: Any, now: Any):
                 if run is not None and run.id == bad.id:
                     raise ZeroDivisionError("a bug in the kernel")
                 return real(plan, run, command, now)
 
-            monkeypatch.setattr(stream_change, "decide_and_apply", step)
+            monkeypatch.setattr(run_change, "decide_and_apply", step)
             with pytest.raises(ZeroDivisionError):
                 await bad.close(by=ANA, reason="x")
             engine.add_agent(lambda d: DONE, ROLE)
@@ -78,7 +78,7 @@ def test_one_poisonous_run_stops_nobody_else(
             clock.advance(days=2)  # clocks of both are due
             await engine.tick()
             assert (await good.answer(question.id, "ok", by=ANA)).has_ended
-            monkeypatch.setattr(stream_change, "decide_and_apply", real)
+            monkeypatch.setattr(run_change, "decide_and_apply", real)
             clock.advance(1)
             await engine.tick()
             assert engine.failure is None

@@ -30,7 +30,7 @@ from tests.engine.engines import (
 from handrail.engine import opening
 from handrail.engine.commit import committer
 from handrail.engine.dispatch.dispatch import Dispatch
-from handrail.engine.settings import EngineSettings
+from handrail.engine.environment import EngineSettings
 from handrail.kernel.definition.model import Settings
 from handrail.kernel.result import Result
 from handrail.kernel.run import commands as c
@@ -269,7 +269,7 @@ def test_who_asks_one_engine_is_not_refused_for_what_it_has_not_heard_of_yet(
     async def play():
         async with manual_engine(shared_url, clock) as one, manual_engine(shared_url, clock) as two:
             run = await start_run(one, chain(node("a"), node("b"), node("ok", "approval")))
-            assert one.committer.cache.run(run.id) is not None
+            assert run.id in one.committer.cached_runs
             agent = await register_worker(two)
             await agent.work()
             dispatch = await agent.get()
@@ -292,7 +292,7 @@ def test_who_waits_at_one_engine_hears_of_an_end_at_another(
             manual_engine(shared_url, clock) as two,
         ):
             run = await start_run(one if in_memory else two, ASKS)
-            assert (one.committer.cache.run(run.id) is not None) == in_memory
+            assert (run.id in one.committer.cached_runs) == in_memory
             waiting = asyncio.create_task(one.run(run.id).result())
             following = asyncio.create_task(_names(one.run(run.id).events()))
             await asyncio.sleep(0.01)

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from handrail.engine.store_access import StoreAccess
+from handrail.engine.environment import StoreAccess
 from handrail.store.rows import CommitOutcomeUnknownError, StoreError
 from handrail.store.urls import open_store
 

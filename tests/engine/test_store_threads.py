@@ -7,7 +7,7 @@ import pytest
 from tests.patience import PATIENCE
 
 from handrail.engine.commit.committer import OwnCommits
-from handrail.engine.threads import StoreThreads
+from handrail.engine.environment import StoreThreads
 from handrail.store.rows import CommitRow, StoreError
 
 

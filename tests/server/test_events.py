@@ -215,7 +215,7 @@ def use_settings(harness: ServerHarness, **changes: float) -> None:
 
 def only_told(harness: ServerHarness) -> None:
     """Whoever waits there looks up when it is told to, and not by itself."""
-    harness.engine._foreign_commits.is_watched = True
+    harness.engine._notifier.is_watched = True
     use_settings(harness, heartbeat=3_600)
 
 

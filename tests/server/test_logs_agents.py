@@ -10,8 +10,8 @@ from tests.server.captured_log import CapturedLog, capture_log
 from tests.server.harness import PLAIN, WORKER, ServerHarness
 from tests.server.http_agents import register_agent
 
-from handrail.engine.agent_logging import AgentLogger, refresh_agents
 from handrail.engine.engine import Engine
+from handrail.engine.event_logging import AgentLogger, refresh_agents
 from handrail.kernel.agent_lifecycle import TRANSITIONS, log_name
 from handrail.kernel.result import Outcome, Result
 from handrail.testing.clock import ManualClock

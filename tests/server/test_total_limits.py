@@ -9,7 +9,7 @@ from tests.server.http_agents import HttpAgent, register_agent
 
 from handrail.api.calls import OPERATIONS
 from handrail.api.operation import Repeat
-from handrail.engine.dispatch.refused_notes import NOTE_BYTES_MAX
+from handrail.engine.dispatch.agent_results import NOTE_BYTES_MAX
 from handrail.kernel.json_values import VALUE_BYTES_MAX
 from handrail.kernel.run import size_limits
 from handrail.store.rows import NOTES_MAX

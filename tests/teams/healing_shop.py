@@ -10,7 +10,7 @@ from tests.commits.sample_repository import git
 
 from handrail.engine import opening
 from handrail.engine.engine import Engine
-from handrail.engine.services.run_handle import RunHandle
+from handrail.engine.services.runs import RunHandle
 from handrail.kernel.run.machine import Person
 from handrail.kernel.run.state import PendingApproval
 from handrail.teams import HEALING_DEFINITION_ID, install_teams

@@ -14,7 +14,7 @@ from tests.teams.healing_shop import ANA, PATIENCE, HealingShop, approve, questi
 from handrail.engine.dispatch.agent_results import AgentFailedError
 from handrail.engine.dispatch.dispatch import Dispatch
 from handrail.engine.engine import Engine
-from handrail.engine.services.run_handle import RunHandle
+from handrail.engine.services.runs import RunHandle
 from handrail.kernel.result import Result
 from handrail.teams.healing import REVERT_WORKFLOW_ID, HealingAgents, read_service
 from handrail.views.approvals import approvals

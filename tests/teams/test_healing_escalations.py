@@ -10,7 +10,7 @@ from tests.engine.interactive_runs import run_to_end
 
 from handrail.engine.dispatch.dispatch import Dispatch
 from handrail.engine.engine import Engine
-from handrail.engine.services.run_handle import RunHandle
+from handrail.engine.services.runs import RunHandle
 from handrail.kernel.definition.model import Settings
 from handrail.kernel.result import Outcome, Result
 from handrail.teams import HEALING_DEFINITION_ID, load_builtin, load_scripted_agents

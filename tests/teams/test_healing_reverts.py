@@ -13,7 +13,7 @@ from tests.patience import PATIENCE
 from handrail.commits import commit_agent
 from handrail.engine import opening
 from handrail.engine.dispatch.dispatch import Dispatch
-from handrail.engine.services.run_handle import RunHandle
+from handrail.engine.services.runs import RunHandle
 from handrail.kernel.result import Result
 from handrail.kernel.run.machine import Person
 from handrail.kernel.run.state import PendingApproval

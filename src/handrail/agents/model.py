@@ -35,7 +35,7 @@ from handrail.agents.dispatch_input import (
 from handrail.agents.model_errors import describe_model_error
 from handrail.agents.secret_redaction import redact_secrets
 from handrail.engine.dispatch.agent_results import AgentFailedError, describe_error
-from handrail.engine.install_hints import install_hint
+from handrail.engine.errors import install_hint
 from handrail.kernel.decision import Value
 from handrail.kernel.result import FIGURE_MAX, Result, Usage
 from handrail.views.dispatches import DispatchView

@@ -18,7 +18,7 @@ from handrail.cli.command import (
 from handrail.cli.connection import ensure_database, load_settings
 from handrail.cli.output import print_note
 from handrail.client.errors import ClientError
-from handrail.engine.install_hints import install_hint
+from handrail.engine.errors import install_hint
 from handrail.store.rows import StoreError
 
 if TYPE_CHECKING:

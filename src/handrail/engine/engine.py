@@ -19,39 +19,34 @@ from collections.abc import Coroutine
 from typing import Any
 
 from handrail.engine.audit.trail import AuditTrail
-from handrail.engine.clock import Clock
 from handrail.engine.commit.committer import GroupCommitter
-from handrail.engine.commit.gateway import CommandGateway
-from handrail.engine.commit.run_cache import PlanCache, RunCache
+from handrail.engine.commit.gateway import CommandGateway, StoredAnswers
+from handrail.engine.commit.plan_cache import PlanCache
 from handrail.engine.dispatch.claims import ClaimService
 from handrail.engine.dispatch.dispatches import DispatchService
-from handrail.engine.dispatch.local_agents import LocalAgents
-from handrail.engine.dispatch.local_executor import LocalExecutor
+from handrail.engine.dispatch.local_agents import LocalAgents, LocalExecutor
 from handrail.engine.dispatch.matcher import DispatchMatcher
 from handrail.engine.dispatch.registry import AgentService
+from handrail.engine.environment import Clock, EngineSettings, StoreAccess
 from handrail.engine.errors import InvalidDefinitionError, RefusedError
 from handrail.engine.log_events import log_event
-from handrail.engine.maintenance.foreign_commits import ForeignCommits
 from handrail.engine.maintenance.loop import Maintenance
 from handrail.engine.notifier import ChangeNotifier, EngineClosed, Listeners
 from handrail.engine.queries.event_feed import EventFeed
 from handrail.engine.queries.locks import LockQueries
-from handrail.engine.queries.run_reader import RunReader
-from handrail.engine.queries.runs import RunQueries
+from handrail.engine.queries.runs import RunQueries, RunReader
 from handrail.engine.queries.statistics import StatisticsService
 from handrail.engine.services.approvals import ApprovalService
 from handrail.engine.services.beads import BeadService
 from handrail.engine.services.bugs import BugService
 from handrail.engine.services.channels import ChannelService
-from handrail.engine.services.credentials import CredentialService, StoredAnswers
+from handrail.engine.services.credentials import CredentialService
 from handrail.engine.services.definitions import DefinitionService
 from handrail.engine.services.memory import MemoryService
 from handrail.engine.services.replays import ReplayService
 from handrail.engine.services.report_files import ReportWriter
 from handrail.engine.services.runs import RunService
 from handrail.engine.services.webhooks import WebhookService
-from handrail.engine.settings import EngineSettings
-from handrail.engine.store_access import StoreAccess
 from handrail.store.rows import StoreError, iso
 from handrail.store.store import Store
 from handrail.views.definitions import StoredDefinition
@@ -87,15 +82,14 @@ class EngineParts:
         self.access = StoreAccess(store)
         self.notifier = ChangeNotifier()
         self.matcher = DispatchMatcher()
-        self.cache = RunCache(plans or PlanCache(settings.kernel))
-        self.committer = GroupCommitter(self.access, clock, self.cache, self.matcher, self.notifier)
-        self.foreign_commits = ForeignCommits(self.access, self.committer, self.notifier)
+        plans = plans or PlanCache(settings.kernel)
+        self.committer = GroupCommitter(self.access, clock, plans, self.matcher, self.notifier)
         self.maintenance = Maintenance(
-            self.access, self.committer, self.foreign_commits, clock, settings, engine_id
+            self.access, self.committer, self.notifier, clock, settings, engine_id
         )
         before_commit = self._record_outage if visiting else None
         self.gateway = CommandGateway(self.committer, self.access, clock, before_commit)
-        self.reader = RunReader(self.access, self.cache)
+        self.reader = RunReader(self.access, plans, self.committer.cached_runs)
 
     async def _record_outage(self) -> None:
         """A commit is a sign of life: record the outage before it."""
@@ -121,14 +115,12 @@ class Engine:
         self._access, self._notifier = access, notifier = parts.access, parts.notifier
         self.committer = committer = parts.committer
         self.matcher, self.maintenance = parts.matcher, parts.maintenance
-        self._foreign_commits, gateway, reader = parts.foreign_commits, parts.gateway, parts.reader
+        gateway, reader = parts.gateway, parts.reader
 
         # Work: beads, runs, people
-        self.definitions = DefinitionService(access, parts.cache.plans, clock, settings)
+        self.definitions = DefinitionService(access, committer.plans, clock, settings)
         self.approvals = ApprovalService(access, gateway, reader, clock)
-        self.runs = RunService(
-            access, gateway, reader, notifier, self._foreign_commits, self.approvals, settings
-        )
+        self.runs = RunService(access, gateway, reader, notifier, self.approvals, settings)
         self.beads = BeadService(access, gateway, reader, self.approvals.get, clock)
         self.bugs = BugService(access, self.beads, clock)
         self.run_queries = RunQueries(access, reader, self.beads.get, clock, settings)
@@ -171,7 +163,7 @@ class Engine:
         parts.notifier.cancel_hooks.append(self.local_executor.cancel)
         parts.notifier.channel_hooks.append(self.channels.on_channel_changed)
         hooks = self.channels.on_foreign_commits, self.agents.on_foreign_commits
-        self._foreign_commits.hooks += hooks
+        parts.notifier.foreign_commit_hooks += hooks
 
     @property
     def listeners(self) -> Listeners:
@@ -199,7 +191,7 @@ class Engine:
 
     async def visit(self) -> None:
         """Called by `handrail.open`: perform what is asked, and nothing else."""
-        self._foreign_commits.has_peers = True  # a cached run may be out of date at any time
+        self._notifier.has_peers = True  # a cached run may be out of date at any time
         self._spawn(self.committer.run_forever())
 
     async def close(self) -> None:

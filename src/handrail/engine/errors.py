@@ -1,4 +1,4 @@
-"""The engine's exceptions, beside the store's."""
+"""The engine's exceptions, beside the store's, and how errors read."""
 
 from collections.abc import Sequence
 from typing import NoReturn
@@ -38,3 +38,11 @@ class EngineBusyError(StoreError):
 
 class EventsGoneError(StoreError):
     """Events are missing: their run was archived meanwhile, or they were removed."""
+
+
+def install_hint(extra: str) -> str:
+    """Return how to install the extra; Handrail is installed from its clone."""
+    return (
+        f"install it, in a clone of Handrail: uv tool install --force '.[{extra}]', "
+        f"or into your own environment: uv pip install '/path/to/handrail[{extra}]'"
+    )

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from handrail.engine.dispatch.dispatch import result_text
 from handrail.engine.errors import RefusedError
-from handrail.engine.services.run_handle import RunHandle
+from handrail.engine.services.runs import RunHandle
 from handrail.kernel.decision import Value
 from handrail.kernel.run.events import RunEvent
 from handrail.kernel.run.human_commands import PERSON_LEVELS

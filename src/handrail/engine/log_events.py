@@ -343,13 +343,12 @@ FIELDS: dict[str, str] = {
 }
 
 
-class LogMessage:
+class LogMessage(msgspec.Struct):
     """One line: the message of a record of Python's `logging`."""
 
-    __slots__ = ("at", "fields", "name")
-
-    def __init__(self, name: str, fields: Mapping[str, Any], at: datetime | None = None) -> None:
-        self.name, self.fields, self.at = name, fields, at
+    name: str
+    fields: Mapping[str, Any]
+    at: datetime | None = None
 
     def __str__(self) -> str:
         present = {name: value for name, value in self.fields.items() if value is not None}

@@ -7,14 +7,14 @@ called again the next time. An engine without listeners pays for one look at an 
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from datetime import datetime
 from typing import Generic, TypeVar
 
 import msgspec
 
 from handrail.engine.commit.channel_change import ChannelStreamChange
-from handrail.engine.commit.stream_change import RunChange
+from handrail.engine.commit.run_change import RunChange
 from handrail.engine.log_events import log_event
 from handrail.kernel.agent_lifecycle import Trigger
 from handrail.kernel.run.effects import CancelDispatch
@@ -25,6 +25,8 @@ log = logging.getLogger("handrail.engine")
 
 ANY_STREAM = ""
 """The waiters' key for every run."""
+TURN_KEY_PREFIX = "turn:"
+"""The waiters' key of an agent's turns begins with this; the agent's id follows."""
 
 
 class AgentPresenceChanged(msgspec.Struct, frozen=True):
@@ -138,6 +140,12 @@ class ChangeNotifier:
         self.cancel_hooks: list[Callable[[str, int], None]] = []
         """Parts of the engine that stop a cancelled dispatch, before anybody hears of it."""
         self.channel_hooks: list[Callable[[ChannelStreamChange], None]] = []
+        self.foreign_commit_hooks: list[Callable[[], Awaitable[None]]] = []
+        """Parts of the engine that refresh what they have in memory after others' commits."""
+        self.has_peers = False
+        """Whether other engines are alive: then a run may end without this engine's knowledge."""
+        self.is_watched = False
+        """Whether maintenance looks for the commits of other engines again and again."""
 
     def run_changed(self, change: RunChange) -> None:
         for effect in change.effects:

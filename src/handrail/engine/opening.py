@@ -8,11 +8,9 @@ from typing import Any, Literal, TypeVar
 
 from uuid_utils import uuid7
 
-from handrail.engine.clock import Clock, steady_clock
-from handrail.engine.dispatch.local_agents import CAPACITY_DEFAULT
-from handrail.engine.dispatch.local_executor import AgentFunction
+from handrail.engine.dispatch.local_agents import CAPACITY_DEFAULT, AgentFunction
 from handrail.engine.engine import Engine
-from handrail.engine.settings import EngineSettings
+from handrail.engine.environment import Clock, EngineSettings, steady_clock
 from handrail.kernel.run.events import RunEvent
 from handrail.kernel.run.machine import Person, Run
 from handrail.kernel.run.state import PendingApproval

@@ -292,7 +292,7 @@ def import_framework(module: str, extra: str) -> Any:
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
-        from handrail.engine.install_hints import (
+        from handrail.engine.errors import (
             install_hint,  # imported late: only a failed import needs it
         )
 

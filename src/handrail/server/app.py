@@ -10,9 +10,8 @@ from litestar import Litestar
 from litestar.types import ASGIApp, LifeSpanReceive, LifeSpanSend
 
 from handrail.api.calls import OPERATIONS
-from handrail.engine.agent_logging import AgentLogger, watch_agents
 from handrail.engine.engine import Engine
-from handrail.engine.event_logging import ChannelLogger, RunLogger
+from handrail.engine.event_logging import AgentLogger, ChannelLogger, RunLogger, watch_agents
 from handrail.server.access import AuthenticationMiddleware, CredentialCache
 from handrail.server.binding import BoundHandler, forward
 from handrail.server.idempotency import IdempotencyMiddleware, IdempotentResponses

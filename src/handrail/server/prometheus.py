@@ -21,7 +21,7 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 
 from handrail.api.calls import OPERATIONS
-from handrail.engine.commit.stream_change import RunChange
+from handrail.engine.commit.run_change import RunChange
 from handrail.engine.engine import Engine
 from handrail.engine.notifier import CommitCompleted, EngineNotification
 from handrail.kernel.run.events import Ended, Started

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-from handrail.engine.install_hints import install_hint
+from handrail.engine.errors import install_hint
 
 if TYPE_CHECKING:
     from handrail.telemetry.export import TraceExporter

@@ -10,8 +10,8 @@ last one stopped is reported.
 
 from datetime import UTC, datetime, timedelta
 
-from handrail.engine.audit.findings import Findings, format_value
-from handrail.engine.commit.projection import rebuild_run
+from handrail.engine.audit.row_checks import Findings, format_value
+from handrail.engine.commit.run_change import rebuild_run
 from handrail.kernel.run.state import PositionPhase, Run
 from handrail.store.maintenance import MaintenanceStore
 from handrail.store.rows import DispatchRow, StoreError, iso

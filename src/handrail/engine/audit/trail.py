@@ -5,10 +5,10 @@ from typing import Any
 
 import msgspec
 
+from handrail.engine.environment import StoreAccess
 from handrail.engine.pagination import check_cursor, check_limit, refuse_cursor
 from handrail.engine.queries.event_feed import EventFeed
-from handrail.engine.queries.run_reader import RunReader
-from handrail.engine.store_access import StoreAccess
+from handrail.engine.queries.runs import RunReader
 from handrail.store.maintenance import MaintenanceStore
 from handrail.store.stats import OpenWorkCount
 from handrail.store.store import Store

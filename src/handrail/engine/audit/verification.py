@@ -17,13 +17,14 @@ from pathlib import Path
 
 import msgspec
 
-from handrail.engine.audit.channel_rows import check_channel
-from handrail.engine.audit.findings import Findings
-from handrail.engine.audit.run_rows import check_lock, check_run
+from handrail.engine.audit.row_checks import Findings, check_channel, check_lock, check_run
 from handrail.engine.commit.channel_change import CHANNEL_STREAM_PREFIX
-from handrail.engine.commit.stream_change import LOCK_STREAM_PREFIX
-from handrail.engine.maintenance import archive_file as archives
-from handrail.kernel.decision import Value
+from handrail.engine.commit.run_change import LOCK_STREAM_PREFIX
+from handrail.engine.maintenance.archive_file import (
+    RETENTION_STREAM,
+    check_archive,
+    decode_retention_events,
+)
 from handrail.store.maintenance import MaintenanceStore
 from handrail.store.rows import (
     EMPTY_HEAD,
@@ -35,25 +36,10 @@ from handrail.store.rows import (
 )
 from handrail.views.audit import Verification
 
-RETENTION_STREAM = "care"
 BEFORE_FIRST_COMMIT = -(2**62)
 ALL_COMMITS = 2**62
 PAGE_RUNS = 100
 """Runs whose states are in memory at once."""
-
-
-class RunArchived(Value, tag="archived", tag_field="type"):
-    """An event of the stream "care": this run was written to a file, and removed from here."""
-
-    execution_id: str
-    seq: int
-    head: str
-    file: str
-    by: str
-    at: str
-
-
-decode_retention_events = msgspec.json.Decoder(list[RunArchived]).decode
 
 
 def _continue() -> None:
@@ -291,7 +277,7 @@ class _RowCheck:
 
     def check_archive(self, file: Path) -> None:
         try:
-            for run in archives.check_archive(file):
+            for run in check_archive(file):
                 if self.chain.archived.get(run.id) != (run.seq, run.head):
                     message = f"{file} has run {run.id} otherwise than it was when it was archived"
                     self.findings.add("archive_changed", message, run.id, run.seq)

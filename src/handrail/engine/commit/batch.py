@@ -15,14 +15,14 @@ from typing import Any
 from msgspec.structs import replace
 
 from handrail.engine.commit.channel_change import ChannelRequest, ChannelStreamChange
-from handrail.engine.commit.projection import CachedRun, encode
-from handrail.engine.commit.run_cache import PlanCache
-from handrail.engine.commit.stream_change import (
+from handrail.engine.commit.lock_change import LockChange
+from handrail.engine.commit.run_change import (
+    CachedRun,
     Forfeited,
     Granted,
-    LockChange,
     RunChange,
     RunMessage,
+    encode,
 )
 from handrail.engine.dispatch.matcher import AgentSlot, DispatchMatcher
 from handrail.engine.errors import UnknownDefinitionError
@@ -30,6 +30,7 @@ from handrail.engine.log_events import log_event
 from handrail.kernel import lock as locks
 from handrail.kernel.channel.events import AddMember
 from handrail.kernel.decision import Refusal, Value
+from handrail.kernel.definition.plan import Plan
 from handrail.kernel.run import commands as c
 from handrail.kernel.run.machine import Run
 from handrail.kernel.run.state import OFFERED, Position
@@ -57,6 +58,8 @@ class CommandResult(Value):
     row: RunRow | None = None
     """The run's row, if the batch changed it."""
     refusal: Refusal | None = None
+    fault: str = ""
+    """Why the result that the command brought is on record but counts for nothing."""
     duplicate_of: IdempotencyKeyRow | None = None
     """The first answer, if the command repeats an earlier one under the same idempotency key."""
     channel: ChannelStreamChange | None = None
@@ -75,6 +78,7 @@ class CommandJob:
     __slots__ = (
         "command",
         "conflicts",
+        "fault",
         "key",
         "message_id",
         "on_done",
@@ -96,6 +100,7 @@ class CommandJob:
         self.message_id, self.priority = message_id, priority
         self.conflicts = 0
         self.refusal: Refusal | None = None
+        self.fault = ""
 
 
 class Batch:
@@ -106,17 +111,12 @@ class Batch:
         self,
         jobs: Sequence[CommandJob],
         cached_runs: dict[str, CachedRun],
-        plans: PlanCache,
+        get_plan: Callable[[str, int], Plan],
         matcher: DispatchMatcher,
         outages: Sequence[Outage],
     ) -> None:
-        self.jobs, self.cached_runs, self.plans, self.matcher, self.outages = (
-            jobs,
-            cached_runs,
-            plans,
-            matcher,
-            outages,
-        )
+        self.jobs, self.cached_runs, self.get_plan = jobs, cached_runs, get_plan
+        self.matcher, self.outages = matcher, outages
         self.changes: dict[str, StreamChange] = {}
         self.errors: dict[str, Exception] = {}
         self.duplicates: dict[CommandJob, IdempotencyKeyRow] = {}
@@ -232,7 +232,7 @@ class Batch:
                     change.decide(c.PushClocks(seconds=outage_seconds), now)
         elif job is not None and isinstance(job.command, c.Start):
             command = job.command
-            plan = self.plans.get(command.definition_id, command.version)
+            plan = self.get_plan(command.definition_id, command.version)
             change = RunChange(stream, plan, None, job.priority)
         else:
             return None
@@ -255,6 +255,7 @@ class Batch:
             else:
                 job.refusal = handler(self, change, job.command, now)
             if len(change.events) > events_before:
+                job.fault = change.fault
                 if job.key is not None and job.refusal is None:
                     change.keys += (_with_answer(job.key, job.command, change.run),)
                 if job.message_id:
@@ -280,7 +281,7 @@ class Batch:
     ) -> Refusal | None:
         """Decide a migration under the new version; after a refusal the old version stays."""
         old_plan = change.plan
-        change.plan = self.plans.get(command.definition_id, command.version)
+        change.plan = self.get_plan(command.definition_id, command.version)
         refusal = change.decide(command, now)
         if refusal is not None:
             change.plan = old_plan

@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from handrail.engine.commit.projection import encode
+from handrail.engine.commit.run_change import encode, journal_entry
 from handrail.kernel.channel import events as ev
 from handrail.kernel.channel import state as channels
 from handrail.kernel.channel.decide import decide
@@ -35,7 +35,6 @@ from handrail.store.rows import (
     JournalEntry,
     MessageRow,
     StreamWrite,
-    entry_hash,
     iso,
     parse_iso,
 )
@@ -103,6 +102,7 @@ class ChannelStreamChange:
     """The change of one channel in a batch. `row` is None for a channel that does not exist yet."""
 
     run = None
+    fault = ""
 
     def __init__(self, stream: str, row: ChannelRow | None) -> None:
         self.stream, self.row = stream, row
@@ -218,14 +218,7 @@ class ChannelStreamChange:
     def build_write(self) -> StreamWrite:
         head = self.row.head if self.row is not None else EMPTY_HEAD
         seq = (self.row.seq if self.row is not None else 0) + len(self.events)
-        body = encode([_stamped_builtins(stamped) for stamped in self.events]).decode()
-        entry = JournalEntry(
-            stream=self.stream,
-            seq=seq,
-            count=len(self.events),
-            body=body,
-            hash=entry_hash(head, self.stream, seq, body),
-        )
+        entry = journal_entry(self.stream, seq, head, [_stamped_builtins(e) for e in self.events])
         at = iso(self.events[-1].at)
         created = self.row.created_at if self.row is not None else at
         first = seq - len(self.events) + 1

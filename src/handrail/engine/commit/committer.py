@@ -20,24 +20,25 @@ from collections import deque
 from collections.abc import Sequence
 from time import perf_counter
 
-from handrail.engine.clock import Clock
 from handrail.engine.commit.batch import Batch, Command, CommandJob, CommandResult, Outage
 from handrail.engine.commit.channel_change import CHANNEL_STREAM_PREFIX, ChannelStreamChange
-from handrail.engine.commit.projection import cache_run, rebuild_run
-from handrail.engine.commit.run_cache import RunCache
-from handrail.engine.commit.stream_change import (
+from handrail.engine.commit.lock_change import decode_lock_command
+from handrail.engine.commit.plan_cache import PlanCache
+from handrail.engine.commit.run_change import (
     LOCK_STREAM_PREFIX,
+    CachedRun,
     Granted,
     RunChange,
-    decode_lock_command,
+    cache_run,
     decode_run_message,
     is_at_rest,
+    rebuild_run,
 )
 from handrail.engine.dispatch.matcher import AgentSlot, DispatchMatcher
+from handrail.engine.environment import Clock, StoreAccess
 from handrail.engine.errors import EngineBusyError
 from handrail.engine.log_events import log_event
 from handrail.engine.notifier import ChangeNotifier, CommitCompleted
-from handrail.engine.store_access import StoreAccess
 from handrail.kernel import lock as locks
 from handrail.kernel.run import commands as c
 from handrail.store.rows import (
@@ -88,13 +89,14 @@ class GroupCommitter:
         self,
         access: StoreAccess,
         clock: Clock,
-        cache: RunCache,
+        plans: PlanCache,
         matcher: DispatchMatcher,
         notifier: ChangeNotifier,
     ) -> None:
         self._access, self._store = access, access.store
-        self.clock, self.cache, self.matcher, self._notifier = clock, cache, matcher, notifier
-        self._cached_runs = cache.entries
+        self.clock, self.plans, self.matcher, self._notifier = clock, plans, matcher, notifier
+        self.cached_runs: dict[str, CachedRun] = {}
+        """Active runs. Each is a copy; the database is the truth."""
         self.outages: list[Outage] = []
         self._jobs: deque[CommandJob] = deque()
         self._work_available = asyncio.Event()
@@ -235,7 +237,7 @@ class GroupCommitter:
         return {stream for batch in self._commits_in_flight.values() for stream in batch.changes}
 
     async def _process_batch(self, jobs: Sequence[CommandJob]) -> None:
-        batch = Batch(jobs, self._cached_runs, self.cache.plans, self.matcher, self.outages)
+        batch = Batch(jobs, self.cached_runs, self.plans.get, self.matcher, self.outages)
         try:
             offers = await self._reserve_dispatches()
             await self._load(batch, offers)
@@ -244,7 +246,7 @@ class GroupCommitter:
                 loaded_runs = await self._access.call(self._store.runs.load, unconfirmed)
                 heads = {stream: stored.row.head for stream, stored in loaded_runs.items()}
                 batch.stale = {
-                    s for s in unconfirmed if heads.get(s) != self._cached_runs[s].row.head
+                    s for s in unconfirmed if heads.get(s) != self.cached_runs[s].row.head
                 }
         except StoreError as error:
             self._fail_batch(batch, error)
@@ -334,7 +336,7 @@ class GroupCommitter:
 
     async def _load(self, batch: Batch, offers: Sequence[DispatchRow]) -> None:
         """Load everything that the batch names."""
-        jobs = [job for job in batch.jobs if job.stream not in self._cached_runs]
+        jobs = [job for job in batch.jobs if job.stream not in self.cached_runs]
         unknown = {job.stream for job in jobs}
         unknown.update(row.execution_id for row in offers if not self._has_offer(row))
         lock_names = [
@@ -352,8 +354,8 @@ class GroupCommitter:
         for stream, stored in loaded_runs.items():
             try:
                 run = rebuild_run(stored.row, stored.tail)
-                plan = self.cache.plans.get(run.definition_id, run.version)
-                self._cached_runs[stream] = cache_run(plan, run, stored.row)
+                plan = self.plans.get(run.definition_id, run.version)
+                self.cached_runs[stream] = cache_run(plan, run, stored.row)
                 batch.loaded_streams.add(stream)
             except Exception as error:  # a failing run fails alone
                 batch.fail_stream(stream, error)
@@ -392,7 +394,7 @@ class GroupCommitter:
 
     def _has_offer(self, row: DispatchRow) -> bool:
         """Whether the run is cached, and the cached run knows of this offer."""
-        cached = self._cached_runs.get(row.execution_id)
+        cached = self.cached_runs.get(row.execution_id)
         return cached is not None and cached.run.find_position(row.fence) is not None
 
     async def _load_plans(self, batch: Batch, rows: Sequence[RunRow]) -> None:
@@ -401,11 +403,12 @@ class GroupCommitter:
         for job in batch.jobs:
             if isinstance(job.command, _COMMANDS_WITH_DEFINITION) and job.command.version:
                 versions.add((job.command.definition_id, job.command.version))
-        self.cache.plans.trim(versions)
+        if versions:
+            self.plans.trim(versions)
         for workflow_id, version in versions:
-            if not self.cache.plans.has(workflow_id, version):
+            if not self.plans.has(workflow_id, version):
                 row = await self._access.call(self._store.definitions.get, workflow_id, version)
-                self.cache.plans.add(workflow_id, version, row)
+                self.plans.add(workflow_id, version, row)
 
     # Settling
 
@@ -447,11 +450,11 @@ class GroupCommitter:
     def _cache_run(self, change: RunChange, dropped: set[str]) -> None:
         cached = change.after or change.before
         if cached is None or change.stream in dropped or is_at_rest(cached):
-            self._cached_runs.pop(change.stream, None)
+            self.cached_runs.pop(change.stream, None)
             return
-        self._cached_runs[change.stream] = cached
-        if len(self._cached_runs) > CACHED_RUNS_MAX:
-            self._cached_runs.pop(next(iter(self._cached_runs)))
+        self.cached_runs[change.stream] = cached
+        if len(self.cached_runs) > CACHED_RUNS_MAX:
+            self.cached_runs.pop(next(iter(self.cached_runs)))
 
     def _release_slot(self, slot: AgentSlot) -> None:
         self.matcher.release(slot)
@@ -459,7 +462,7 @@ class GroupCommitter:
 
     def _can_retry(self, job: CommandJob) -> bool:
         job.conflicts += 1
-        job.refusal = None
+        job.refusal, job.fault = None, ""
         if job.conflicts <= WRITE_CONFLICTS_MAX:
             return True
         self._messages_in_delivery.discard(job.message_id)
@@ -487,6 +490,7 @@ class GroupCommitter:
                 run=run,
                 row=after.row if after is not None else None,
                 refusal=job.refusal,
+                fault=job.fault,
                 duplicate_of=duplicate_of,
                 channel=channel,
             )
@@ -501,7 +505,7 @@ class GroupCommitter:
         for _, slot, _ in batch.claims:
             self._release_slot(slot)
         for stream in batch.changes:
-            self._cached_runs.pop(stream, None)
+            self.cached_runs.pop(stream, None)
         for job in batch.jobs:
             self._messages_in_delivery.discard(job.message_id)
             self._notify(job, error)

@@ -1,20 +1,24 @@
-"""The one way to change a run or a channel: a command, decided by the kernel, then committed."""
+"""The one way to change a run or a channel: a command, decided by the kernel, then committed.
+
+A repeated request is known by its idempotency key, and gets the first answer.
+"""
 
 import hashlib
-from collections.abc import Awaitable, Callable
-from typing import NoReturn
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, NoReturn
 
 import msgspec
 from msgspec.structs import replace
 
-from handrail.engine.clock import Clock
 from handrail.engine.commit.batch import Command, CommandResult
-from handrail.engine.commit.committer import GroupCommitter
-from handrail.engine.commit.projection import encode
+from handrail.engine.commit.run_change import encode
+from handrail.engine.environment import Clock, StoreAccess
 from handrail.engine.errors import RefusedError, refuse
-from handrail.engine.store_access import StoreAccess
 from handrail.kernel.run import commands as c
 from handrail.store.rows import DefinitionRow, IdempotencyKeyRow, StoreError, iso
+
+if TYPE_CHECKING:
+    from handrail.engine.commit.committer import GroupCommitter
 
 IDEMPOTENCY_KEY_CHARS_MAX = 255
 
@@ -24,7 +28,7 @@ class CommandGateway:
 
     def __init__(
         self,
-        committer: GroupCommitter,
+        committer: "GroupCommitter",
         access: StoreAccess,
         clock: Clock,
         before_commit: Callable[[], Awaitable[None]] | None = None,
@@ -67,7 +71,7 @@ class CommandGateway:
     ) -> CommandResult:
         """Start a run of the newest version of a definition, by id or name. Refused:
         unknown_definition, and as the kernel says."""
-        newest = self._committer.cache.plans.newest.get(definition)
+        newest = self._committer.plans.newest.get(definition)
         row = newest or await self.load_newest_definition(definition)
         command = replace(start, definition_id=row.workflow_id, version=row.version)
         return await self.execute(start.run_id, command, key=key, priority=priority)
@@ -77,7 +81,7 @@ class CommandGateway:
         row = await self._access.call(self._access.store.definitions.get, definition)
         if row is None:
             refuse_unknown_definition(definition)
-        self._committer.cache.plans.newest[definition] = row
+        self._committer.plans.newest[definition] = row
         return row
 
     async def _has_started(self, start: c.Start) -> bool:
@@ -113,6 +117,23 @@ class CommandGateway:
             answer=encode(answer).decode(),
             created_at=iso(self._clock()),
         )
+
+
+class StoredAnswers:
+    """Answers to requests, for repetitions of the same request. `start`, `answer` and others store
+    their keys in the same table: give yours a prefix of its own ("http:")."""
+
+    def __init__(self, access: StoreAccess) -> None:
+        self._access, self._store = access, access.store
+
+    async def get(self, key: str, actor: str) -> IdempotencyKeyRow | None:
+        """Return the stored answer to this request."""
+        return await self._access.call(self._store.idempotency_keys.get, key, actor)
+
+    async def put(self, rows: Sequence[IdempotencyKeyRow]) -> None:
+        """Store answers. Under each key and actor the first answer stands."""
+        self._access.check_open()
+        await self._access.call(self._store.idempotency_keys.put, rows)
 
 
 def check_same_request(first: IdempotencyKeyRow, key: IdempotencyKeyRow) -> None:

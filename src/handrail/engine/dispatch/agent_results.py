@@ -1,6 +1,9 @@
-"""Validates what an agent's function returned or raised, as if it had arrived over a wire."""
+"""Results of agents: what functions return or raise, validated as if it had arrived over a wire;
+attempts that are lost; and notes that keep refused results as evidence."""
 
+import hashlib
 import inspect
+from datetime import datetime
 from typing import Any, cast
 
 import msgspec
@@ -8,8 +11,12 @@ from msgspec.structs import replace
 
 from handrail.kernel.json_values import find_json_problem
 from handrail.kernel.result import Result, Usage
+from handrail.kernel.run import commands as c
+from handrail.store.rows import NoteRow, iso
 
 ERROR_CHARS_MAX = 2_000
+NOTE_BYTES_MAX = 50_000
+"""Bytes of a refused result that a note keeps; of a larger one, its beginning and its digest."""
 
 NO_USAGE = Usage()
 _decode = msgspec.json.Decoder(Result).decode
@@ -68,3 +75,22 @@ def without_measured(result: Result) -> Result:
     if not result.evidence.measured:
         return result
     return replace(result, evidence=replace(result.evidence, measured=False))
+
+
+def lost_command(agent: str, fence: int, reason: str, usage: Usage) -> c.Report | c.Lose:
+    """Report a lost attempt that has usage as an unusable result, so that its usage is counted."""
+    if usage == NO_USAGE:
+        return c.Lose(fence=fence, reason=reason)
+    return c.Report(fence=fence, agent=agent, result=Result(usage=usage), malformed=reason)
+
+
+def refused_note(run_id: str, report: c.Report, code: str, at: datetime) -> NoteRow:
+    """Return the note of a refused report, cut to its size: its sender may send any amount."""
+    body = _encode(report)
+    if len(body) > NOTE_BYTES_MAX:
+        beginning = body[:NOTE_BYTES_MAX].decode(errors="ignore")
+        digest = hashlib.sha256(body).hexdigest()
+        body = _encode({"bytes": len(body), "sha256": digest, "begins": beginning})
+    return NoteRow(
+        execution_id=run_id, at=iso(at), actor=report.agent, code=code, body=body.decode()
+    )

@@ -12,7 +12,7 @@ Rules
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -21,15 +21,16 @@ from handrail.engine.commit.committer import GroupCommitter
 from handrail.engine.dispatch.dispatch import Dispatch
 from handrail.engine.dispatch.matcher import AgentSlot
 from handrail.engine.dispatch.registry import AgentService, refuse_unknown_agent
+from handrail.engine.environment import EngineSettings, StoreAccess
 from handrail.engine.errors import refuse
-from handrail.engine.notifier import ChangeNotifier
-from handrail.engine.queries.run_reader import RunReader
-from handrail.engine.services.channels import TURN_KEY_PREFIX, ChannelService
-from handrail.engine.settings import EngineSettings
-from handrail.engine.store_access import StoreAccess
+from handrail.engine.notifier import TURN_KEY_PREFIX, ChangeNotifier
+from handrail.engine.queries.runs import RunReader
 from handrail.store.rows import AgentRow, ChannelMemberRow, DispatchRow
 from handrail.views.channels import TurnView
 from handrail.views.steps import dispatch_id
+
+if TYPE_CHECKING:
+    from handrail.engine.services.channels import ChannelService
 
 
 class _AgentClaims:
@@ -77,7 +78,7 @@ class ClaimService:
         committer: GroupCommitter,
         notifier: ChangeNotifier,
         agents: AgentService,
-        channels: ChannelService,
+        channels: "ChannelService",
         settings: EngineSettings,
     ) -> None:
         self._access, self._store, self._reader = access, access.store, reader

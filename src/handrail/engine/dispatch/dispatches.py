@@ -5,27 +5,33 @@ changes nothing, and is kept as a note.
 """
 
 from datetime import datetime
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
-from handrail.engine.clock import Clock
 from handrail.engine.commit.channel_change import CHANNEL_STREAM_PREFIX
 from handrail.engine.commit.gateway import CommandGateway
-from handrail.engine.commit.stream_change import LOCK_STREAM_PREFIX, LockChange
-from handrail.engine.dispatch.agent_results import NO_USAGE, data_problem, without_measured
+from handrail.engine.commit.lock_change import LockChange
+from handrail.engine.commit.run_change import LOCK_STREAM_PREFIX
+from handrail.engine.dispatch.agent_results import (
+    NO_USAGE,
+    data_problem,
+    lost_command,
+    refused_note,
+    without_measured,
+)
 from handrail.engine.dispatch.dispatch import Dispatch, dispatch_view
-from handrail.engine.dispatch.refused_notes import refused_note
-from handrail.engine.dispatch.registry import AgentService
+from handrail.engine.environment import Clock, StoreAccess
 from handrail.engine.errors import RefusedError, refuse
-from handrail.engine.queries.run_reader import RunReader
-from handrail.engine.store_access import StoreAccess
+from handrail.engine.queries.runs import RunReader
 from handrail.kernel import lock as locks
 from handrail.kernel.decision import Value
 from handrail.kernel.result import Result, Usage
 from handrail.kernel.run import commands as c
 from handrail.kernel.run.state import Run
-from handrail.kernel.stop.rules import StopRule
 from handrail.store.rows import DispatchRow
 from handrail.views.dispatches import DispatchView
+
+if TYPE_CHECKING:
+    from handrail.engine.dispatch.registry import AgentService
 
 FENCE_DIGITS_MAX = 15
 UNUSABLE_RESULT_CODES = frozenset(
@@ -63,7 +69,7 @@ class DispatchService:
         access: StoreAccess,
         gateway: CommandGateway,
         reader: RunReader,
-        agents: AgentService,
+        agents: "AgentService",
         clock: Clock,
     ) -> None:
         self._access, self._store, self._gateway = access, access.store, gateway
@@ -123,12 +129,10 @@ class DispatchService:
             code, message = await self._explain_loss(run_id, row, agent_id, own_fence)
             refuse(code, message, "there is nothing to hand back")
         lost_reason = f"{agent_id} handed it back{f': {reason}' if reason else ''}"
-        if usage == NO_USAGE:
-            return await self._execute(run_id, c.Lose(fence=fence, reason=lost_reason))
-        spent = Result(usage=usage)
-        return await self._execute(
-            run_id, c.Report(fence=fence, agent=agent_id, result=spent, malformed=lost_reason)
-        )
+        command = lost_command(agent_id, fence, lost_reason, usage)
+        run = (await self._gateway.execute(run_id, command)).run
+        assert run is not None, "there is a run, else it was refused"
+        return run
 
     async def _explain_loss(
         self, run_id: str, row: DispatchRow | None, agent_id: str, fence: int
@@ -146,16 +150,18 @@ class DispatchService:
             return "ended", f"run '{run_id}' has ended ({run.terminal_status})"
         return "late", f"{subject} was answered, lost, timed out or cancelled"
 
-    async def report(self, run_id: str, fence: int, agent: str, result: Result) -> Run:
+    async def report(self, run_id: str, fence: int, agent: str, result: Result) -> ReportOutcome:
         """Report the result of a dispatch; like every result from outside it was decoded from JSON.
         Refused: as the kernel says; a note keeps a late, doubled or foreign result."""
         command = _report_command(result, agent, fence)
         try:
-            return await self._execute(run_id, command)
+            outcome = await self._gateway.execute(run_id, command)
         except RefusedError as refused:
             if refused.refusal.code not in UNUSABLE_RESULT_CODES:
                 await self._add_note(run_id, command, refused.refusal.code)
             raise
+        assert outcome.run is not None, "there is a run, else it was refused"
+        return ReportOutcome(accepted=not outcome.fault, run=outcome.run, reason=outcome.fault)
 
     async def report_result(
         self, dispatch_id: str, agent_id: str, fence: int, result: Result
@@ -166,27 +172,11 @@ class DispatchService:
             await self._add_note(run_id, _report_command(result, agent_id, fence), "wrong_fence")
             message = f"the result names the fence {fence}, and is for dispatch '{dispatch_id}'"
             refuse("wrong_fence", message, "report with the fence of the dispatch")
-        step_id = await self._step_id_of(run_id, fence)
-        return _report_outcome(await self.report(run_id, fence, agent_id, result), step_id)
-
-    async def _step_id_of(self, run_id: str, fence: int) -> str:
-        """The step id of an open dispatch; "" if it is not open. Read from the database only if the
-        run in memory, if any, does not have the dispatch."""
-        run = self._reader.cached(run_id)
-        position = run.find_position(fence) if run is not None else None
-        if position is not None:
-            return position.step_id
-        row = await self._find_row(run_id, fence)
-        return row.place if row is not None else ""
+        return await self.report(run_id, fence, agent_id, result)
 
     async def _find_row(self, run_id: str, fence: int) -> DispatchRow | None:
         rows = await self._access.call(self._store.dispatches.list, run_id)
         return next((row for row in rows if row.fence == fence), None)
-
-    async def _execute(self, run_id: str, command: c.Report | c.Lose) -> Run:
-        run = (await self._gateway.execute(run_id, command)).run
-        assert run is not None, "there is a run, else it was refused"
-        return run
 
     async def _add_note(self, run_id: str, report: c.Report, code: str) -> None:
         note = refused_note(run_id, report, code, self._clock())
@@ -197,16 +187,6 @@ def _report_command(result: Result, agent: str, fence: int) -> c.Report:
     if problem := data_problem(result.data, agent):
         return c.Report(fence=fence, agent=agent, malformed=problem)
     return c.Report(fence=fence, agent=agent, result=without_measured(result))
-
-
-def _report_outcome(run: Run, step_id: str) -> ReportOutcome:
-    """Whether the result of that step was accepted, by the run after it."""
-    position = run.positions.get(step_id)
-    if position is not None and position.refusal:
-        return ReportOutcome(accepted=False, reason=position.refusal, run=run)
-    if run.stop is not None and run.stop.rule is StopRule.PROTOCOL:
-        return ReportOutcome(accepted=False, reason=run.stop.reason, run=run)
-    return ReportOutcome(accepted=True, run=run)
 
 
 def _parse_dispatch_id(dispatch_id: str) -> tuple[str, int]:

@@ -13,24 +13,24 @@ begins anew, has lost its turns, is IDLE, and is not queued until somebody assig
 import hashlib
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from datetime import datetime, timedelta
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import msgspec
 from uuid_utils import uuid7
 
-from handrail.engine.clock import Clock
 from handrail.engine.commit.channel_change import CHANNEL_STREAM_PREFIX, ChannelRequest, turn_id
-from handrail.engine.commit.committer import GroupCommitter
-from handrail.engine.commit.projection import encode
+from handrail.engine.commit.run_change import encode
+from handrail.engine.environment import Clock, EngineSettings, StoreAccess
 from handrail.engine.errors import refuse
 from handrail.engine.notifier import AgentPresenceChanged, ChangeNotifier
-from handrail.engine.settings import EngineSettings
-from handrail.engine.store_access import StoreAccess
 from handrail.kernel.agent_lifecycle import AgentState, Trigger
 from handrail.kernel.channel import events as ev
 from handrail.store.rows import AgentRow, ChannelMemberRow, DispatchRow, iso, parse_iso
 from handrail.views.agents import AgentView
 from handrail.views.steps import dispatch_id
+
+if TYPE_CHECKING:
+    from handrail.engine.commit.committer import GroupCommitter
 
 AGENT_ID_CHARS_MAX = 200
 ROLES_MAX = 100
@@ -50,7 +50,7 @@ class AgentService:
     def __init__(
         self,
         access: StoreAccess,
-        committer: GroupCommitter,
+        committer: "GroupCommitter",
         notifier: ChangeNotifier,
         update_presence: Callable[[], Awaitable[None]],
         clock: Clock,

@@ -19,11 +19,27 @@ from typing import Any
 import msgspec
 from msgspec.structs import asdict
 
+from handrail.kernel.decision import Value
 from handrail.store.columns import Row
 from handrail.store.rows import EMPTY_HEAD, StoreError, entry_hash
 
 ARCHIVE_FORMAT = 1
+RETENTION_STREAM = "care"
 encode = msgspec.json.Encoder().encode
+
+
+class RunArchived(Value, tag="archived", tag_field="type"):
+    """An event of the stream "care": this run was written to a file, and removed from here."""
+
+    execution_id: str
+    seq: int
+    head: str
+    file: str
+    by: str
+    at: str
+
+
+decode_retention_events = msgspec.json.Decoder(list[RunArchived]).decode
 
 
 class ArchivedRun(Row):

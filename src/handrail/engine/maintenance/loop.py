@@ -1,4 +1,5 @@
-"""Periodic maintenance: clocks, leases, undelivered messages, the engine's own heartbeat.
+"""Periodic maintenance: clocks, leases, undelivered messages, the engine's own heartbeat, and what
+other engines on the same database have committed.
 
 `run_once` checks everything once; an engine does so every `pulse` seconds, a test at any time. A
 repeated check does no harm: the kernel decides on what is stored. Each query takes a page; the next
@@ -10,16 +11,15 @@ import logging
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
 
-from handrail.engine.clock import Clock
 from handrail.engine.commit.batch import Command, CommandResult
 from handrail.engine.commit.channel_change import CHANNEL_STREAM_PREFIX, ChannelRequest
 from handrail.engine.commit.committer import GroupCommitter
-from handrail.engine.commit.stream_change import LOCK_STREAM_PREFIX, LockChange
+from handrail.engine.commit.lock_change import LockChange
+from handrail.engine.commit.run_change import LOCK_STREAM_PREFIX, rebuild_run
+from handrail.engine.environment import Clock, EngineSettings, StoreAccess
 from handrail.engine.errors import EngineBusyError
 from handrail.engine.log_events import log_event
-from handrail.engine.maintenance.foreign_commits import ForeignCommits
-from handrail.engine.settings import EngineSettings
-from handrail.engine.store_access import StoreAccess
+from handrail.engine.notifier import ANY_STREAM, ChangeNotifier
 from handrail.kernel import lock as locks
 from handrail.kernel.channel import events as ev
 from handrail.kernel.run import commands as c
@@ -29,6 +29,8 @@ from handrail.store.rows import DispatchRow, StoreError, iso, parse_iso
 
 log = logging.getLogger("handrail.engine")
 
+FOREIGN_ENTRIES_MAX = 1_000
+"""Foreign entries that each maintenance pass reads, to find out whom to notify."""
 PAGE_ROWS = 500
 HEARTBEATS_PER_LEASE = 6
 """Heartbeats of an engine within a lease: a busy moment must not look like death."""
@@ -41,23 +43,24 @@ class Maintenance:
         self,
         access: StoreAccess,
         committer: GroupCommitter,
-        foreign_commits: ForeignCommits,
+        notifier: ChangeNotifier,
         clock: Clock,
         settings: EngineSettings,
         engine_id: str,
     ) -> None:
         self._access, self._store, self._committer = access, access.store, committer
-        self._foreign_commits, self._clock = foreign_commits, clock
+        self._notifier, self._clock = notifier, clock
         self._settings, self._engine_id = settings, engine_id
         self.leases_extended_until = clock()
         """Until then agents may be silent: they could not have been heard."""
         self._heartbeat_at: datetime | None = None
         self._pruned_at: datetime | None = None
+        self._notified_commit: int | None = None
 
     async def run_forever(self) -> None:
         """Check again and again. Wait for an unavailable database, at most `store_patience`; when
         it is back, the time without it was an outage."""
-        self._foreign_commits.is_watched = True
+        self._notifier.is_watched = True
         loop = asyncio.get_running_loop()
         last_success, is_away = loop.time(), False
         while True:
@@ -78,12 +81,12 @@ class Maintenance:
         now = self._clock()
         await self._heartbeat(now)
         if await self._access.call(self._store.has_changed):
-            self._committer.cache.plans.newest.clear()
-            self._foreign_commits.has_peers = await self.has_live_peers(now)
+            self._committer.plans.newest.clear()
+            self._notifier.has_peers = await self.has_live_peers(now)
             await self._load_outages()
             self._committer.matcher.recheck_all()
             self._committer.wake()
-            await self._foreign_commits.notify()
+            await self._notify_of_foreign_commits()
         await self._deliver_messages()
         await self._check_locks(now)
         await self._fire_timers(now)
@@ -91,6 +94,36 @@ class Maintenance:
         await self._expire_turns(now)
         await self.update_presence()
         await self._prune_keys(now)
+
+    async def _notify_of_foreign_commits(self) -> None:
+        """Notify waiters of what other engines may have changed. If too much was written to read it
+        quickly, notify all."""
+        for hook in self._notifier.foreign_commit_hooks:
+            await hook()
+        changes, ends = self._notifier.changes, self._notifier.ends
+        keys = changes.keys() | ends.keys()
+        if not keys:
+            return
+        head = await self._access.call(self._store.journal.get_last_commit)
+        await self._committer.wait_in_flight()  # so that `own_commits` has all up to the head
+        last_commit, notified = head.n if head is not None else 0, self._notified_commit
+        if notified is not None and self._committer.own_commits.covers(notified, last_commit):
+            self._notified_commit = last_commit
+            return
+        if notified is not None and keys != {ANY_STREAM}:
+            entries = await self._access.call(
+                self._store.journal.read_feed, notified, FOREIGN_ENTRIES_MAX
+            )
+            if 0 < len(entries) < FOREIGN_ENTRIES_MAX:
+                keys = {ANY_STREAM, *(entry.stream for entry in entries)}
+        self._notified_commit = last_commit
+        for key in keys:
+            changes.notify(key, None)
+        if ended_keys := keys & ends.keys():
+            loaded_runs = await self._access.call(self._store.runs.load, list(ended_keys))
+            for key, stored in loaded_runs.items():
+                if stored.row.ended_at is not None:
+                    ends.notify(key, rebuild_run(stored.row, stored.tail))
 
     @property
     def heartbeat_seconds(self) -> float:
@@ -149,14 +182,16 @@ class Maintenance:
         due = await self._access.call(self._store.runs.list_due, iso(now), PAGE_ROWS)
         results = await self._execute_all((run_id, c.Tick()) for run_id in due)
         early: list[tuple[str, bytes, str]] = []
+        plans = self._committer.plans
         loaded_runs = await self._access.call(self._store.runs.load, due) if due else {}
         for run_id, result in zip(due, results, strict=True):
             run, stored = result.run, loaded_runs.get(run_id)
             if run is None or run.has_ended or stored is None:
                 continue
-            if not self._committer.cache.plans.has(run.definition_id, run.version):
+            version = run.definition_id, run.version
+            if not plans.has(*version):
                 continue  # too many plans are in use, it was dropped: next pass
-            at = next_due(self._committer.cache.plan_of(run), run)
+            at = next_due(plans.get(*version), run)
             execution = stored.row
             if at is not None and at > now and execution.seq == run.seq:
                 early.append((run_id, execution.head, iso(at)))

@@ -8,11 +8,16 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
 
-from handrail.engine.audit.findings import Findings
-from handrail.engine.audit.run_rows import check_run, read_entries
-from handrail.engine.audit.verification import RETENTION_STREAM, RunArchived, verify
-from handrail.engine.commit.projection import decode_events, encode
-from handrail.engine.maintenance.archive_file import ArchivedRun, ArchiveWriter, row_fields
+from handrail.engine.audit.row_checks import Findings, check_run, read_entries
+from handrail.engine.audit.verification import verify
+from handrail.engine.commit.run_change import decode_events, journal_entry
+from handrail.engine.maintenance.archive_file import (
+    RETENTION_STREAM,
+    ArchivedRun,
+    ArchiveWriter,
+    RunArchived,
+    row_fields,
+)
 from handrail.kernel.decision import Value
 from handrail.kernel.run.events import Migrated, RunEvent, Started
 from handrail.store.atomic_files import write_new_file
@@ -21,7 +26,6 @@ from handrail.store.maintenance import MaintenanceStore, PrunedRun
 from handrail.store.rows import (
     EMPTY_HEAD,
     CommitRow,
-    JournalEntry,
     RunRow,
     StoreError,
     StreamRow,
@@ -172,16 +176,9 @@ def _retention_write(
         )
         for run in runs
     ]
-    body = encode(events).decode()
-    new_head = entry_hash(head, RETENTION_STREAM, seq, body)
-    entry = JournalEntry(
-        stream=RETENTION_STREAM, seq=seq, count=len(runs), body=body, hash=new_head
-    )
-    return StreamWrite(
-        expected_head=head,
-        entry=entry,
-        row=StreamRow(name=RETENTION_STREAM, seq=seq, head=new_head),
-    )
+    entry = journal_entry(RETENTION_STREAM, seq, head, events)
+    row = StreamRow(name=RETENTION_STREAM, seq=seq, head=entry.hash)
+    return StreamWrite(expected_head=head, entry=entry, row=row)
 
 
 def backup(store: MaintenanceStore, file: Path) -> CommitRow | None:

@@ -12,10 +12,10 @@ from typing import Any
 
 import msgspec
 
-from handrail.engine.audit.verification import RETENTION_STREAM
+from handrail.engine.environment import StoreAccess
+from handrail.engine.maintenance.archive_file import RETENTION_STREAM
 from handrail.engine.notifier import ANY_STREAM, ChangeNotifier
 from handrail.engine.pagination import check_cursor, check_limit, refuse_cursor
-from handrail.engine.store_access import StoreAccess
 from handrail.store.rows import StoredEntry
 from handrail.store.store import Store
 from handrail.views.event_view import ENGINE_ACTOR, EventView, event_view, is_human_act_or_end

@@ -1,8 +1,8 @@
 """The commit locks as they are shown: holders, and waiting runs in order."""
 
-from handrail.engine.commit.stream_change import decode_lock
+from handrail.engine.commit.lock_change import decode_lock
+from handrail.engine.environment import StoreAccess
 from handrail.engine.pagination import check_cursor, check_limit
-from handrail.engine.store_access import StoreAccess
 from handrail.kernel import lock as locks
 from handrail.store.rows import LockRow
 from handrail.views.locks import LockHolderView, LockView, LockWaiter

@@ -1,23 +1,23 @@
-"""Runs as they are shown: in lists, in full, step by step, event by event, and with all that a page
-shows beside one."""
+"""Runs as they are read: their state, from memory where they are active, else from the database;
+in lists, in full, step by step, event by event, and with all that a page shows beside one."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 
-from handrail.engine.clock import Clock
-from handrail.engine.errors import refuse
+from handrail.engine.commit.plan_cache import PlanCache
+from handrail.engine.commit.run_change import CachedRun, decode_events, rebuild_run
+from handrail.engine.dispatch.dispatch import Dispatch
+from handrail.engine.environment import Clock, EngineSettings, StoreAccess
+from handrail.engine.errors import EventsGoneError, refuse
 from handrail.engine.pagination import check_cursor, check_limit, refuse_cursor
-from handrail.engine.queries.journal import PAGE_ENTRIES
-from handrail.engine.queries.run_reader import RunReader
 from handrail.engine.queries.why import explain, load_surroundings, wait_reasons
-from handrail.engine.settings import EngineSettings
-from handrail.engine.store_access import StoreAccess
+from handrail.kernel.definition.plan import Plan
 from handrail.kernel.run.events import RunEvent
-from handrail.kernel.run.state import Run
+from handrail.kernel.run.state import Position, Run
 from handrail.store.rows import NoteRow, StoredEntry, TransitionItem, iso, parse_iso
 from handrail.store.runs import RunListRow
 from handrail.store.store import Store
@@ -38,9 +38,98 @@ from handrail.views.run_view import (
 from handrail.views.steps import StepDetails, step_details
 from handrail.views.view_types import TransitionView
 
+PAGE_ENTRIES = 1_000
 QUERY_CHARS_MAX = 200
 CURSOR_SEPARATOR = ":"
 """Separates the run and the number of its event in a cursor."""
+
+
+def read_events(store: Store, run_id: str, seq: int) -> list[RunEvent]:
+    """Return the events of a run up to `seq`."""
+    events: list[RunEvent] = []
+    while len(events) < seq:
+        entries = store.journal.read(run_id, len(events), PAGE_ENTRIES)
+        if not entries or not all(entry.body for entry in entries):
+            hint = "`handrail verify` says why"
+            raise EventsGoneError(f"of run '{run_id}' only {len(events)} events are there; {hint}")
+        for entry in entries:
+            events += decode_events(entry.body)
+    return events[:seq]
+
+
+class RunReader:
+    """Reads runs, their plans and their events."""
+
+    def __init__(
+        self, access: StoreAccess, plans: PlanCache, cached_runs: Mapping[str, CachedRun]
+    ) -> None:
+        self._access, self._plans, self._cached_runs = access, plans, cached_runs
+
+    async def state(self, run_id: str) -> Run:
+        """The run as it stands on disk. Refused: unknown_run."""
+        run = await self.find(run_id)
+        if run is None:
+            refuse("unknown_run", f"there is no run '{run_id}'", "`handrail runs` lists them")
+        return run
+
+    def cached(self, run_id: str) -> Run | None:
+        """An active run, if it is in memory."""
+        cached = self._cached_runs.get(run_id)
+        return cached.run if cached is not None else None
+
+    async def find(self, run_id: str) -> Run | None:
+        return next(iter(await self.load([run_id])), None)
+
+    async def load(self, run_ids: list[str]) -> list[Run]:
+        """The runs that exist, as they stand on disk."""
+        loaded_runs = await self._access.call(self._access.store.runs.load, run_ids)
+        return [rebuild_run(stored.row, stored.tail) for stored in loaded_runs.values()]
+
+    async def history(self, run: Run) -> list[RunEvent]:
+        """All events of the run."""
+        if self._access.has_short_history(run):
+            return read_events(self._access.store, run.id, run.seq)
+        return await self._access.query(lambda store: read_events(store, run.id, run.seq))
+
+    async def plan_of(self, run: Run) -> Plan:
+        """The run's definition, from memory or from the database."""
+        cached = self._cached_runs.get(run.id)
+        if cached is not None:
+            return cached.plan
+        version = run.definition_id, run.version
+        if not self._plans.has(*version):
+            row = await self._access.call(self._access.store.definitions.get, *version)
+            self._plans.add(*version, row)
+        return self._plans.get(*version)
+
+    def cached_dispatch(self, run_id: str, fence: int) -> Dispatch | None:
+        """An open dispatch of a run in memory."""
+        cached = self._cached_runs.get(run_id)
+        position = cached.run.find_position(fence) if cached is not None else None
+        if cached is None or position is None:
+            return None
+        return self._dispatch(cached.plan, cached.run, position)
+
+    async def open_dispatch(self, run_id: str, fence: int) -> Dispatch | None:
+        """An open dispatch, from memory, else from the database."""
+        cached = self.cached_dispatch(run_id, fence)
+        if cached is not None:
+            return cached
+        run = await self.find(run_id)
+        position = run.find_position(fence) if run is not None else None
+        if run is None or position is None:
+            return None
+        return self._dispatch(await self.plan_of(run), run, position)
+
+    def _dispatch(self, plan: Plan, run: Run, position: Position) -> Dispatch:
+        """A dispatch. Its history and files are read when its agent wants them."""
+        return Dispatch(
+            plan,
+            run,
+            position,
+            lambda: read_events(self._access.store_for(run), run.id, run.seq),
+            lambda: self._access.store_for(run).beads.list_files(run.bead_id),
+        )
 
 
 class RunQueries:

@@ -12,9 +12,9 @@ from functools import partial
 
 import msgspec
 
+from handrail.engine.environment import StoreAccess
 from handrail.engine.errors import EventsGoneError
-from handrail.engine.queries.journal import read_events
-from handrail.engine.store_access import StoreAccess
+from handrail.engine.queries.runs import read_events
 from handrail.kernel.decision import Value
 from handrail.store.rows import RunRow, iso, parse_iso
 from handrail.store.stats import (

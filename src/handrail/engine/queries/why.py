@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from handrail.engine.commit.stream_change import decode_lock
+from handrail.engine.commit.lock_change import decode_lock
 from handrail.kernel.definition.model import TerminalStatus
 from handrail.kernel.definition.plan import Plan
 from handrail.kernel.lock import CommitLock

@@ -13,14 +13,12 @@ from typing import Any, Literal, NoReturn
 
 from msgspec.structs import replace
 
-from handrail.engine.clock import Clock
 from handrail.engine.commit.gateway import CommandGateway
-from handrail.engine.commit.projection import decode_events, rebuild_run
+from handrail.engine.commit.run_change import decode_events, rebuild_run
+from handrail.engine.environment import Clock, StoreAccess
 from handrail.engine.errors import RefusedError, refuse
 from handrail.engine.pagination import check_cursor, check_limit, refuse_cursor
-from handrail.engine.queries.journal import read_events
-from handrail.engine.queries.run_reader import RunReader
-from handrail.engine.store_access import StoreAccess
+from handrail.engine.queries.runs import RunReader, read_events
 from handrail.kernel.decision import Refusal
 from handrail.kernel.run import commands as c
 from handrail.kernel.run.events import Reported

@@ -16,13 +16,12 @@ import msgspec
 from msgspec.structs import replace
 from uuid_utils import uuid7
 
-from handrail.engine.clock import Clock
 from handrail.engine.commit.gateway import CommandGateway, check_same_request, first_answer
-from handrail.engine.commit.projection import bead_row, encode
+from handrail.engine.commit.run_change import bead_row, encode
+from handrail.engine.environment import Clock, StoreAccess
 from handrail.engine.errors import RefusedError, refuse
 from handrail.engine.pagination import check_cursor, check_limit
-from handrail.engine.queries.run_reader import RunReader
-from handrail.engine.store_access import StoreAccess
+from handrail.engine.queries.runs import RunReader
 from handrail.kernel.decision import Refusal
 from handrail.kernel.definition.model import PERSON_LEVELS
 from handrail.kernel.json_values import find_json_problem

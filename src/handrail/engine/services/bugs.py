@@ -18,22 +18,23 @@ names the specialist, unless the report names a role.
 import hashlib
 from datetime import timedelta
 from fnmatch import fnmatchcase
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
-from handrail.engine.clock import Clock
 from handrail.engine.commit.gateway import first_answer
+from handrail.engine.environment import Clock, StoreAccess
 from handrail.engine.errors import RefusedError
 from handrail.engine.pagination import check_cursor, check_limit
 from handrail.engine.redaction import redact
-from handrail.engine.services.beads import BeadService
-from handrail.engine.store_access import StoreAccess
 from handrail.kernel.stop.error_signature import error_signature, first_error_line
 from handrail.store.bugs import BugRow
 from handrail.store.rows import iso, parse_iso
 from handrail.views.bugs import NAME_CHARS_MAX, BugReportResult, BugView, ErrorReport
 from handrail.views.pages import PAGE_ITEMS_DEFAULT, Page
+
+if TYPE_CHECKING:
+    from handrail.engine.services.beads import BeadService
 
 BUG_WORKFLOW_ID = "auto-bug-workflow"
 BUGS_PER_HOUR_MAX, BUGS_PER_REPORTER_MAX = 100, 50
@@ -52,7 +53,7 @@ ROUTING: tuple[tuple[str, str], ...] = (
 class BugService:
     """Accepts error reports."""
 
-    def __init__(self, access: StoreAccess, beads: BeadService, clock: Clock) -> None:
+    def __init__(self, access: StoreAccess, beads: "BeadService", clock: Clock) -> None:
         self._access, self._store, self._beads, self._clock = access, access.store, beads, clock
 
     async def report(self, report: ErrorReport, *, by: str) -> BugReportResult:

@@ -13,12 +13,12 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from itertools import takewhile
+from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec.structs import asdict
 from uuid_utils import uuid7
 
-from handrail.engine.clock import Clock
 from handrail.engine.commit.channel_change import (
     CHANNEL_STREAM_PREFIX,
     ChannelRequest,
@@ -33,14 +33,12 @@ from handrail.engine.commit.channel_change import (
 )
 from handrail.engine.commit.committer import GroupCommitter
 from handrail.engine.commit.gateway import CommandGateway
-from handrail.engine.commit.projection import encode
-from handrail.engine.dispatch.registry import AgentService
+from handrail.engine.commit.run_change import encode
+from handrail.engine.environment import Clock, EngineSettings, StoreAccess
 from handrail.engine.errors import RefusedError, refuse
-from handrail.engine.notifier import ChangeNotifier
+from handrail.engine.notifier import TURN_KEY_PREFIX, ChangeNotifier
 from handrail.engine.pagination import check_cursor, check_limit
 from handrail.engine.queries.channel_views import can_see, channel_view, message_view, turn_view
-from handrail.engine.settings import EngineSettings
-from handrail.engine.store_access import StoreAccess
 from handrail.kernel.agent_lifecycle import PROPERTIES, AgentState, Receiving
 from handrail.kernel.channel import events as ev
 from handrail.kernel.channel.evolve import Disposition, disposition
@@ -56,6 +54,9 @@ from handrail.store.rows import ChannelLogRow, ChannelRow, StoreError, iso
 from handrail.views.channels import ChannelView, MessageView, PostedMessage, TurnView
 from handrail.views.pages import PAGE_ITEMS_DEFAULT, Page
 
+if TYPE_CHECKING:
+    from handrail.engine.dispatch.registry import AgentService
+
 prepare_types(TurnConfig)
 
 CHANNEL_ID_CHARS_MAX = 200
@@ -67,8 +68,6 @@ SPEAKERS_MAX = 10_000
 TURN_MESSAGES_MAX = 1_000
 """Messages that a turn brings with it; of more, the last."""
 LATE_CODES = frozenset({"stale_turn", "turn_expired"})
-TURN_KEY_PREFIX = "turn:"
-"""The waiters' key of an agent's turns begins with this; the agent's id follows."""
 
 
 class ChannelService:
@@ -80,7 +79,7 @@ class ChannelService:
         gateway: CommandGateway,
         committer: GroupCommitter,
         notifier: ChangeNotifier,
-        agents: AgentService,
+        agents: "AgentService",
         clock: Clock,
         settings: EngineSettings,
         *,

@@ -1,11 +1,8 @@
-"""Credentials and stored answers. Secrets stay outside: this module gets digests only."""
+"""Credentials. Secrets stay outside: this module gets digests only."""
 
-from collections.abc import Sequence
-
-from handrail.engine.clock import Clock
-from handrail.engine.store_access import StoreAccess
+from handrail.engine.environment import Clock, StoreAccess
 from handrail.store.credentials import CredentialRow
-from handrail.store.rows import IdempotencyKeyRow, iso
+from handrail.store.rows import iso
 
 
 class CredentialService:
@@ -48,20 +45,3 @@ class CredentialService:
     async def has_tokens(self) -> bool:
         """Whether a token exists that was not revoked."""
         return await self._access.call(self._store.credentials.has_active_tokens)
-
-
-class StoredAnswers:
-    """Answers to requests, for repetitions of the same request. `start`, `answer` and others store
-    their keys in the same table: give yours a prefix of its own ("http:")."""
-
-    def __init__(self, access: StoreAccess) -> None:
-        self._access, self._store = access, access.store
-
-    async def get(self, key: str, actor: str) -> IdempotencyKeyRow | None:
-        """Return the stored answer to this request."""
-        return await self._access.call(self._store.idempotency_keys.get, key, actor)
-
-    async def put(self, rows: Sequence[IdempotencyKeyRow]) -> None:
-        """Store answers. Under each key and actor the first answer stands."""
-        self._access.check_open()
-        await self._access.call(self._store.idempotency_keys.put, rows)

@@ -9,14 +9,12 @@ from typing import Any
 import msgspec
 from msgspec.structs import asdict
 
-from handrail.engine.clock import Clock
 from handrail.engine.commit.gateway import refuse_unknown_definition
-from handrail.engine.commit.run_cache import PlanCache
+from handrail.engine.commit.plan_cache import PlanCache
 from handrail.engine.document_parser import load_document
+from handrail.engine.environment import Clock, EngineSettings, StoreAccess
 from handrail.engine.errors import InvalidDefinitionError, refuse
 from handrail.engine.pagination import check_cursor, check_limit
-from handrail.engine.settings import EngineSettings
-from handrail.engine.store_access import StoreAccess
 from handrail.kernel.definition.model import PERSON_LEVELS
 from handrail.kernel.definition.plan import DefinitionCheck, Plan, check_definition
 from handrail.kernel.run.human_commands import OVERRIDE_LEVEL

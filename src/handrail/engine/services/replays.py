@@ -11,10 +11,9 @@ from typing import TypeVar
 import msgspec
 
 from handrail.engine.commit.gateway import CommandGateway
+from handrail.engine.environment import EngineSettings, StoreAccess
 from handrail.engine.errors import EventsGoneError, InvalidDefinitionError, refuse
-from handrail.engine.queries.journal import read_events
-from handrail.engine.settings import EngineSettings
-from handrail.engine.store_access import StoreAccess
+from handrail.engine.queries.runs import read_events
 from handrail.kernel.definition.model import Settings
 from handrail.kernel.definition.plan import Plan, check_definition
 from handrail.kernel.run.events import RunEvent

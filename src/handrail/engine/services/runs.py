@@ -1,4 +1,4 @@
-"""Runs: started, awaited, followed and overridden."""
+"""Runs: started, awaited, followed and overridden. A handle has the calls of one run."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -9,18 +9,87 @@ from uuid_utils import uuid7
 
 from handrail.engine.commit.batch import CommandResult
 from handrail.engine.commit.gateway import CommandGateway, first_answer
-from handrail.engine.commit.projection import decode_events
-from handrail.engine.maintenance.foreign_commits import ForeignCommits
+from handrail.engine.commit.run_change import decode_events
+from handrail.engine.environment import EngineSettings, StoreAccess
 from handrail.engine.notifier import ChangeNotifier
-from handrail.engine.queries.journal import PAGE_ENTRIES
-from handrail.engine.queries.run_reader import RunReader
-from handrail.engine.services.run_handle import RunHandle
-from handrail.engine.settings import EngineSettings
-from handrail.engine.store_access import StoreAccess
+from handrail.engine.queries.runs import PAGE_ENTRIES, RunReader
 from handrail.kernel.run import commands as c
 from handrail.kernel.run.events import RunEvent
-from handrail.kernel.run.machine import Run
+from handrail.kernel.run.machine import Person, Run
+from handrail.kernel.run.state import PendingApproval
 from handrail.store.rows import IdempotencyKeyRow, NoteRow
+from handrail.views.report import RunReport, build_report
+
+if TYPE_CHECKING:
+    from handrail.engine.services.approvals import ApprovalService
+    from handrail.engine.services.runs import RunService
+
+
+class RunHandle:
+    """A run, by its id."""
+
+    def __init__(self, runs: "RunService", approvals: "ApprovalService", run_id: str) -> None:
+        self._runs, self._approvals, self.id = runs, approvals, run_id
+
+    async def state(self) -> Run:
+        return await self._runs.state(self.id)
+
+    async def result(self, timeout: float | None = None) -> Run:
+        """Wait for the ended run: `terminal_status`, and `stop` with the reason. Raises
+        `TimeoutError` if it has not ended after `timeout` seconds."""
+        run = await self._runs.wait(self.id, timeout)
+        if not run.has_ended:
+            raise TimeoutError(f"run '{self.id}' is {run.status} after {timeout} s")
+        return run
+
+    async def questions(self, timeout: float | None = None) -> list[PendingApproval]:
+        """Return the pending approvals; wait until there are any, or the run has ended."""
+        async for _ in self.changes(timeout):
+            run = await self.state()
+            if run.pending_approvals or run.has_ended:
+                return list(run.pending_approvals.values())
+        return []
+
+    async def answer(
+        self,
+        approval_id: str,
+        text: str = "",
+        *,
+        by: Person | str,
+        decision: Literal["approve", "reject", "revise"] | None = None,
+        digest: str = "",
+    ) -> Run:
+        return await self._approvals.answer(
+            approval_id, text, by=by, decision=decision, digest=digest
+        )
+
+    def changes(self, timeout: float | None = None) -> AsyncIterator[None]:
+        """Yield at once, and then whenever the run may have changed."""
+        return self._runs.changes(self.id, timeout)
+
+    def events(self, after: int = 0, *, follow: bool = True) -> AsyncIterator[tuple[int, RunEvent]]:
+        return self._runs.events(self.id, after, follow=follow)
+
+    async def history(self) -> list[RunEvent]:
+        """All events of the run."""
+        return await self._runs.history(self.id)
+
+    async def report(self) -> RunReport:
+        """Report what happened and why it stopped, from its events alone."""
+        return build_report(await self.history())
+
+    async def pause(self, *, by: Person, reason: str) -> Run:
+        return await self._runs.command(self.id, c.Pause(by=by, reason=reason))
+
+    async def resume(self, *, by: Person, reason: str) -> Run:
+        return await self._runs.command(self.id, c.Resume(by=by, reason=reason))
+
+    async def move(self, step_id: str, *, by: Person, reason: str) -> Run:
+        return await self._runs.command(self.id, c.Move(by=by, step_id=step_id, reason=reason))
+
+    async def close(self, *, by: Person, reason: str) -> Run:
+        return await self._runs.command(self.id, c.Close(by=by, reason=reason))
+
 
 if TYPE_CHECKING:
     from handrail.engine.services.approvals import ApprovalService
@@ -39,12 +108,11 @@ class RunService:
         gateway: CommandGateway,
         reader: RunReader,
         notifier: ChangeNotifier,
-        foreign_commits: ForeignCommits,
         approvals: "ApprovalService",
         settings: EngineSettings,
     ) -> None:
         self._access, self._gateway, self._reader = access, gateway, reader
-        self._notifier, self._foreign_commits = notifier, foreign_commits
+        self._notifier = notifier
         self._approvals, self._settings = approvals, settings
 
     async def start(
@@ -121,7 +189,7 @@ class RunService:
         Maintenance notices an end at another engine; without maintenance this checks as often."""
         loop = asyncio.get_running_loop()
         deadline = None if timeout is None else loop.time() + timeout
-        cached = None if self._foreign_commits.has_peers else self._reader.cached(run_id)
+        cached = None if self._notifier.has_peers else self._reader.cached(run_id)
         while True:
             self._access.check_open()
             ended = self._notifier.ends.subscribe(run_id)
@@ -189,5 +257,5 @@ class RunService:
     @property
     def _recheck_seconds(self) -> float:
         """How often a waiter looks for itself: maintenance notices what other engines commit."""
-        is_watched = self._foreign_commits.is_watched
+        is_watched = self._notifier.is_watched
         return self._settings.heartbeat if is_watched else self._settings.pulse

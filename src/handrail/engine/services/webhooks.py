@@ -11,22 +11,23 @@ fires once, if the approval is still open then.
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from handrail.engine.clock import Clock
 from handrail.engine.commit.channel_change import CHANNEL_STREAM_PREFIX
+from handrail.engine.environment import Clock, StoreAccess
 from handrail.engine.errors import RefusedError, refuse
 from handrail.engine.queries.event_feed import EventFeed
-from handrail.engine.queries.run_reader import RunReader
-from handrail.engine.services.approvals import ApprovalService
-from handrail.engine.store_access import StoreAccess
+from handrail.engine.queries.runs import RunReader
 from handrail.store.notifications import WEBHOOKS_MAX, DeliveryRow, ReminderRow, WebhookRow
 from handrail.store.rows import iso, parse_iso
 from handrail.views.approvals import Approval
 from handrail.views.event_view import EventView
 from handrail.views.webhooks import CHANNEL_MESSAGE, WebhookEventType
+
+if TYPE_CHECKING:
+    from handrail.engine.services.approvals import ApprovalService
 
 STATUS_BY_EVENT_TYPE: dict[WebhookEventType, str] = {
     "approval.opened": "open",
@@ -59,7 +60,7 @@ class WebhookService:
         self,
         access: StoreAccess,
         feed: EventFeed,
-        approvals: ApprovalService,
+        approvals: "ApprovalService",
         reader: RunReader,
         clock: Clock,
     ) -> None:

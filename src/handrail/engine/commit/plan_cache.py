@@ -1,14 +1,12 @@
-"""What the engine keeps in memory of active runs: the runs, and their definitions as plans."""
+"""Definitions in memory, as plans."""
 
 from collections.abc import Set
 
 import msgspec
 
-from handrail.engine.commit.projection import CachedRun
 from handrail.engine.errors import UnknownDefinitionError
 from handrail.kernel.definition.model import Settings
 from handrail.kernel.definition.plan import Plan, check_definition
-from handrail.kernel.run.state import Run
 from handrail.store.rows import DefinitionRow
 
 CACHED_PLANS_MAX = 500
@@ -46,21 +44,3 @@ class PlanCache:
         reason = f": {plan}" if plan else ""
         message = f"there is no usable version {version} of the definition '{workflow_id}'{reason}"
         raise UnknownDefinitionError(message)
-
-
-class RunCache:
-    """Active runs. Each is a copy; the database is the truth."""
-
-    def __init__(self, plans: PlanCache) -> None:
-        self.plans = plans
-        self.entries: dict[str, CachedRun] = {}
-
-    def run(self, run_id: str) -> Run | None:
-        """An active run, if it is in memory."""
-        cached = self.entries.get(run_id)
-        return cached.run if cached is not None else None
-
-    def plan_of(self, run: Run) -> Plan:
-        """The definition of the run."""
-        cached = self.entries.get(run.id)
-        return cached.plan if cached is not None else self.plans.get(run.definition_id, run.version)

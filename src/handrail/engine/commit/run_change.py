@@ -1,7 +1,10 @@
-"""From a decision to rows: what a run's new events change in every table. Pure.
+"""A run while a batch is decided: its state, the events decided so far, and the rows they change.
+
+Several commands to one run in one batch become one journal entry: they are decided one after the
+other, each on the state that the last one left, and are on disk together or not at all.
 
 The journal entry holds the events; all other rows are projections that could be made again from the
-journal (`audit/` does, and compares). Rules:
+journal (`audit/` does, and compares). They are pure functions. Rules:
 
 1. A run's state is stored when it comes to rest (waits for a person, is paused, has ended) and
    every STATE_EVERY_EVENTS events. In between a step writes only where the run stands; a run that
@@ -16,9 +19,13 @@ from datetime import datetime
 import msgspec
 from msgspec.structs import replace
 
+from handrail.kernel import lock as locks
+from handrail.kernel.decision import Refusal, Value
 from handrail.kernel.definition.plan import Plan
+from handrail.kernel.run import commands as c
+from handrail.kernel.run.effects import AcquireLock, ReleaseLock, RunEffect
 from handrail.kernel.run.events import Answered, Asked, HandedOff, Moved, Reasked, RunEvent, Started
-from handrail.kernel.run.machine import evolve, next_due
+from handrail.kernel.run.machine import decide_and_apply, evolve, next_due
 from handrail.kernel.run.state import CLAIMED, OFFERED, PendingApproval, Position, Run, RunStatus
 from handrail.store.rows import (
     EMPTY_HEAD,
@@ -63,69 +70,13 @@ class CachedRun(msgspec.Struct, frozen=True, gc=False):
     stored_due: datetime | None
 
 
-class ExtraRows(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """Rows of the same transaction that do not follow from the events."""
-
-    priority: int = 0
-    sessions: dict[int, str] = {}
-    """Fence -> the session of the agent that has just claimed it."""
-    messages: Sequence[MessageRow] = ()
-    consumed: Sequence[str] = ()
-    keys: Sequence[IdempotencyKeyRow] = ()
-
-
-NO_EXTRA_ROWS = ExtraRows()
-
-
-def project(
-    plan: Plan,
-    before: CachedRun | None,
-    run: Run,
-    events: Sequence[RunEvent],
-    extra: ExtraRows = NO_EXTRA_ROWS,
-) -> tuple[StreamWrite, CachedRun]:
-    """Return all rows that these events change, and the run as it is stored afterwards."""
-    last_event_at = (
-        max(events[-1].at, before.last_event_at) if before is not None else events[-1].at
-    )
-    at = iso(last_event_at)
-    head = before.row.head if before is not None else EMPTY_HEAD
+def journal_entry(
+    stream: str, seq: int, head: bytes, events: Sequence[RunEvent | object]
+) -> JournalEntry:
+    """The entry of these events, the last with number `seq`; `head` is the stream's before it."""
     body = encode(events).decode()
-    entry = JournalEntry(
-        stream=run.id,
-        seq=run.seq,
-        count=len(events),
-        body=body,
-        hash=entry_hash(head, run.id, run.seq, body),
-    )
-    due, due_unchanged = _next_stored_due(plan, before, run, last_event_at)
-    if before is not None and due_unchanged and _has_only_moved(before, run):
-        only_moved = True
-        step_id = next(iter(run.positions), None)
-        row = replace(
-            before.row, current_node_id=step_id, seq=run.seq, head=entry.hash, updated_at=at
-        )
-    else:
-        only_moved = False
-        row = execution_row(before, run, entry, due, at, extra.priority)
-    old_run = before.run if before is not None else None
-    has_new_status = old_run is None or old_run.status is not run.status
-    dispatches, closed = _dispatch_rows(old_run, run, row, at, extra.sessions)
-    write = StreamWrite(
-        expected_head=head,
-        entry=entry,
-        row=row,
-        position_only=only_moved,
-        bead=bead_row(run, row) if has_new_status or run.has_ended else None,
-        transitions=transition_rows(run, events),
-        approvals=approval_rows(old_run, run, events, at),
-        dispatches=dispatches,
-        closed_fences=closed,
-        messages=extra.messages,
-        consumed_message_ids=extra.consumed,
-        keys=extra.keys,
-    )
-    return write, CachedRun(plan, run, row, last_event_at, due)
+    entry_head = entry_hash(head, stream, seq, body)
+    return JournalEntry(stream=stream, seq=seq, count=len(events), body=body, hash=entry_head)
 
 
 def _next_stored_due(
@@ -365,3 +316,152 @@ def cache_run(plan: Plan, run: Run, row: RunRow) -> CachedRun:
     """Make a cached run of a loaded run."""
     due = parse_iso(row.next_due) if row.next_due is not None else None
     return CachedRun(plan, run, replace(row, state=None), parse_iso(row.updated_at), due)
+
+
+LOCK_STREAM_PREFIX = "lock:"
+
+
+class Granted(Value, tag=True):
+    """To a run: its step has the commit lock of the repository."""
+
+    place: str
+    lock: int
+    repository: str
+
+
+class Forfeited(Value, tag=True):
+    """To a run: its step was silent for too long and lost the lock."""
+
+    place: str
+    lock: int
+
+
+RunMessage = Granted | Forfeited
+decode_run_message = msgspec.json.Decoder(RunMessage).decode
+
+
+class RunChange:
+    """The change of one run in a batch. `before` is None for a run that begins."""
+
+    __slots__ = (
+        "after",
+        "before",
+        "consumed",
+        "effects",
+        "events",
+        "fault",
+        "keys",
+        "messages",
+        "plan",
+        "priority",
+        "run",
+        "sessions",
+        "stream",
+    )
+
+    def __init__(
+        self, stream: str, plan: Plan, before: CachedRun | None, priority: int = 0
+    ) -> None:
+        self.stream, self.plan, self.before, self.priority = stream, plan, before, priority
+        self.run: Run | None = before.run if before is not None else None
+        self.events: tuple[RunEvent, ...] = ()
+        self.effects: tuple[RunEffect, ...] = ()
+        self.fault = ""
+        """Why the result of the last command counts for nothing."""
+        self.sessions: dict[int, str] = {}
+        self.keys: tuple[IdempotencyKeyRow, ...] = ()
+        self.consumed: tuple[str, ...] = ()
+        self.messages: tuple[MessageRow, ...] = ()
+        self.after: CachedRun | None = None
+
+    @property
+    def last_event_at(self) -> datetime | None:
+        """When the run's last event was; None for a run that begins."""
+        if self.events:
+            return self.events[-1].at
+        return self.before.last_event_at if self.before is not None else None
+
+    def decide(self, command: c.RunCommand, now: datetime) -> Refusal | None:
+        if self.before is not None and now < self.before.last_event_at:
+            now = (
+                self.before.last_event_at
+            )  # no event is before the last one, whatever the clocks say
+        decision, self.run = decide_and_apply(self.plan, self.run, command, now)
+        self.events += decision.events
+        self.effects += decision.effects
+        self.fault = decision.fault
+        return decision.refusal
+
+    def command_for(self, message: RunMessage) -> c.RunCommand | None:
+        """Return the command that a message means to the run now; None if the message is
+        obsolete."""
+        position = self.run.positions.get(message.place) if self.run is not None else None
+        holds = position is not None and position.lock == message.lock
+        if isinstance(message, Granted):
+            return None if holds else c.GrantLock(step_id=message.place, lock=message.lock)
+        if position is None or not holds or position.phase is not CLAIMED:
+            return None
+        return c.Lose(fence=position.fence, reason="the commit lock was lost: no heartbeat in time")
+
+    def build_write(self) -> StreamWrite:
+        """Return all rows that the events change; `after` is the run as it is stored then."""
+        run, before, events = self.run, self.before, self.events
+        assert run is not None, "it has events"
+        for n, effect in enumerate(self.effects):
+            if isinstance(effect, AcquireLock | ReleaseLock):
+                self.messages += (self._message_to_lock(effect, f"{run.id}.{run.seq}.{n}"),)
+        old_run, head, last_event_at = None, EMPTY_HEAD, events[-1].at
+        if before is not None:
+            old_run, head = before.run, before.row.head
+            last_event_at = max(last_event_at, before.last_event_at)
+        at = iso(last_event_at)
+        entry = journal_entry(run.id, run.seq, head, events)
+        due, due_unchanged = _next_stored_due(self.plan, before, run, last_event_at)
+        only_moved = before is not None and due_unchanged and _has_only_moved(before, run)
+        if before is not None and only_moved:
+            step_id = next(iter(run.positions), None)
+            row = replace(
+                before.row, current_node_id=step_id, seq=run.seq, head=entry.hash, updated_at=at
+            )
+        else:
+            row = execution_row(before, run, entry, due, at, self.priority)
+        self.after = CachedRun(self.plan, run, row, last_event_at, due)
+        has_new_status = old_run is None or old_run.status is not run.status
+        dispatches, closed = _dispatch_rows(old_run, run, row, at, self.sessions)
+        return StreamWrite(
+            expected_head=head,
+            entry=entry,
+            row=row,
+            position_only=only_moved,
+            bead=bead_row(run, row) if has_new_status or run.has_ended else None,
+            transitions=transition_rows(run, events),
+            approvals=approval_rows(old_run, run, events, at),
+            dispatches=dispatches,
+            closed_fences=closed,
+            messages=self.messages,
+            consumed_message_ids=self.consumed,
+            keys=self.keys,
+        )
+
+    def _message_to_lock(self, effect: AcquireLock | ReleaseLock, message_id: str) -> MessageRow:
+        if isinstance(effect, AcquireLock):
+            command = locks.Acquire(run=self.stream, step=effect.step_id)
+        else:
+            command = locks.Release(run=self.stream, step=effect.step_id, fence=effect.lock)
+        return MessageRow(
+            id=message_id,
+            target=LOCK_STREAM_PREFIX + effect.repository,
+            body=encode(command).decode(),
+            created_at=iso(self.events[-1].at),
+        )
+
+
+def is_at_rest(cached: CachedRun) -> bool:
+    """Whether the run will not change by itself for a long time."""
+    status = cached.run.status
+    if status is RUNNING:
+        return False
+    # dispatches claimed before a pause still come back
+    return status != "paused" or all(
+        position.phase is not CLAIMED for position in cached.run.positions.values()
+    )
