@@ -174,8 +174,12 @@ def _refuse_constant(name: str) -> float:
 
 
 def _duplicate_error(key: str, path: str, location: str) -> _DocumentError:
-    message = f"{location}: the key '{key[:80]}' stands here a second time in one object"
-    return _DocumentError("duplicate_key", message, "remove or rename one", path)
+    return _DocumentError(
+        "duplicate_key",
+        f"{location}: the key '{key[:80]}' stands here a second time in one object",
+        "remove or rename one",
+        path,
+    )
 
 
 class _OpenContainer:
@@ -268,8 +272,12 @@ class _YamlBuilder:
         self.check_untagged(event)
         top = self.stack[-1] if self.stack else None
         if top is not None and isinstance(top.items, dict) and top.key is None:
-            message = f"{_location(event)}: a key is an object or a list"
-            raise _DocumentError("bad_key", message, "keys are texts", top.path)
+            raise _DocumentError(
+                "bad_key",
+                f"{_location(event)}: a key is an object or a list",
+                "keys are texts",
+                top.path,
+            )
         if len(self.stack) >= DEPTH_MAX:
             raise _too_deep_error(f"{_location(event)}: ")
         path = self.current_path()

@@ -128,8 +128,9 @@ class Engine:
         self.statistics = StatisticsService(access)
 
         # Agents: their registry, channels and dispatches
-        update_presence = self.maintenance.update_presence
-        self.agents = AgentService(access, committer, notifier, update_presence, clock, settings)
+        self.agents = AgentService(
+            access, committer, notifier, self.maintenance.update_presence, clock, settings
+        )
         self.channels = ChannelService(
             *(access, gateway, committer, notifier, self.agents, clock, settings), visiting=visiting
         )

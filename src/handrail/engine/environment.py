@@ -112,8 +112,9 @@ class StoreThreads:
         if self._closed:
             raise StoreError("the engine is closed; open it again")
         if len(self._threads) < self._threads_max:
-            name = f"{self._name}-{len(self._threads) + 1}"
-            thread = Thread(target=self._run_tasks, name=name, daemon=True)
+            thread = Thread(
+                target=self._run_tasks, name=f"{self._name}-{len(self._threads) + 1}", daemon=True
+            )
             self._threads.append(thread)
             thread.start()
         self._tasks.put(task)
@@ -207,8 +208,7 @@ class StoreAccess:
         self.check_open()
         if self.store.inline and self.reader is self.store:
             return query(self.store)
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(None, lambda: query(self.reader))
+        return await asyncio.get_running_loop().run_in_executor(None, lambda: query(self.reader))
 
     @property
     def reader(self) -> Store:

@@ -80,10 +80,11 @@ class RunLogger:
         for seq, event in enumerate(notification.events, run.seq - len(notification.events) + 1):
             if _LEVELS[type(event)] >= level_min:
                 for name, fields in _run_lines(run, event):
-                    line = LogMessage(
-                        name, {"execution_id": run.id, "seq": seq, **fields}, event.at
+                    _write(
+                        run_log,
+                        RUN_EVENTS[name].level,
+                        LogMessage(name, {"execution_id": run.id, "seq": seq, **fields}, event.at),
                     )
-                    _write(run_log, RUN_EVENTS[name].level, line)
 
 
 class ChannelLogger:
@@ -127,8 +128,11 @@ def log_transition(
         "trigger": log_name(trigger),
         "channel": channel,
     }
-    level = AGENT_EVENTS["state_transition"].level
-    _write(agents_log, level, LogMessage("state_transition", fields, at))
+    _write(
+        agents_log,
+        AGENT_EVENTS["state_transition"].level,
+        LogMessage("state_transition", fields, at),
+    )
 
 
 def _write(logger: logging.Logger, level: int, line: LogMessage) -> None:
@@ -277,9 +281,11 @@ class AgentLogger:
                 if position.phase is CLAIMED
             }
             for fence in held.keys() - still_claimed:
-                dispatch = dispatch_id(change.stream, fence)
                 self._on_dispatch_done(
-                    held[fence], dispatch, change.events[-1].at, (Trigger.REMOVED,)
+                    held[fence],
+                    dispatch_id(change.stream, fence),
+                    change.events[-1].at,
+                    (Trigger.REMOVED,),
                 )
 
     def _on_claimed(self, agent: str, dispatch: str, at: datetime) -> None:

@@ -115,8 +115,9 @@ class InteractiveRun:
                     digest=approval.digest,
                 )
             except RefusedError as refused:
-                problem = f"{refused.refusal.message}: {refused.refusal.hint}"
-                prompt = replace(prompt, refusal=problem)
+                prompt = replace(
+                    prompt, refusal=f"{refused.refusal.message}: {refused.refusal.hint}"
+                )
                 await self._read_events()
             else:
                 return True

@@ -7,7 +7,8 @@ called again the next time. An engine without listeners pays for one look at an 
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Generator
+from contextlib import contextmanager
 from datetime import datetime
 from typing import Generic, TypeVar
 
@@ -85,8 +86,7 @@ class Listeners:
                 if listener not in self._reported:
                     self._reported.append(listener)
                     name = getattr(listener, "__qualname__", type(listener).__qualname__)
-                    reason = str(error)
-                    log_event(log, "listener_failed", listener=name, reason=reason, error=error)
+                    log_event(log, "listener_failed", listener=name, reason=str(error), error=error)
 
 
 class KeyedWaiters(Generic[T]):
@@ -112,20 +112,20 @@ class KeyedWaiters(Generic[T]):
                 if not future.done():
                     future.set_exception(error)
 
-    def subscribe(self, key: str) -> asyncio.Future[T]:
-        """Return a future for the next `notify`. Subscribe before reading, so that no change is
-        missed."""
+    @contextmanager
+    def subscribe(self, key: str) -> Generator[asyncio.Future[T]]:
+        """A future for the next `notify`. Subscribe before reading, so that no change is missed."""
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         self._futures.setdefault(key, set()).add(future)
-        return future
-
-    def unsubscribe(self, key: str, future: asyncio.Future[T]) -> None:
-        futures = self._futures.get(key)
-        if futures is not None:
-            futures.discard(future)
-            if not futures:
-                del self._futures[key]
-        future.cancel()
+        try:
+            yield future
+        finally:
+            futures = self._futures.get(key)
+            if futures is not None:
+                futures.discard(future)
+                if not futures:
+                    del self._futures[key]
+            future.cancel()
 
 
 class ChangeNotifier:

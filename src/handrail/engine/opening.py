@@ -58,8 +58,7 @@ class EngineContext:
         self._sync: SyncEngine | None = None
 
     async def __aenter__(self) -> Engine:
-        loop = asyncio.get_running_loop()
-        store: Store = await loop.run_in_executor(None, open_store, self.url)
+        store: Store = await asyncio.get_running_loop().run_in_executor(None, open_store, self.url)
         try:
             dead_engines = store.engines.find_dead() if not self.visit else None
             last_alive = store.engines.get_last_alive()

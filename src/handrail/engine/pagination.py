@@ -20,7 +20,8 @@ def check_cursor(cursor: str) -> str:
 
 
 def refuse_cursor(cursor: str) -> NoReturn:
-    message = f"{cursor[:80]!r} is no cursor of this list"
     refuse(
-        "bad_cursor", message, "take `next_cursor` of the page before, or none for the first page"
+        "bad_cursor",
+        f"{cursor[:80]!r} is no cursor of this list",
+        "take `next_cursor` of the page before, or none for the first page",
     )

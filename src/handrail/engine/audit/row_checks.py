@@ -6,7 +6,7 @@ channel is `sole`: that is its agent's capacity. Of a run's `next_due` only that
 than what the events themselves say is due.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 
 import msgspec
@@ -47,7 +47,6 @@ from handrail.store.rows import (
     ApprovalRow,
     ChannelLogRow,
     ChannelRow,
-    JournalEntry,
     LockRow,
     RunRow,
     StoredEntry,
@@ -60,6 +59,11 @@ from handrail.views.audit import Finding
 FINDINGS_MAX = 1_000
 """Findings that are stored; further ones are counted."""
 VALUE_CHARS_MAX = 80
+PAGE_ENTRIES = 500
+PAGE_TRANSITIONS = 1_000
+PAGE_LOG_ROWS = 1_000
+APPROVALS_MAX = 10_000_000
+decode_lock_events = msgspec.json.Decoder(list[locks.LockEvent]).decode
 
 
 class Findings:
@@ -82,30 +86,6 @@ def format_value(value: object) -> str:
     return text if len(text) <= VALUE_CHARS_MAX else f"{text[: VALUE_CHARS_MAX - 1]}…"
 
 
-PAGE_ENTRIES = 500
-PAGE_TRANSITIONS = 1_000
-APPROVALS_MAX = 10_000_000
-decode_lock_events = msgspec.json.Decoder(list[locks.LockEvent]).decode
-
-
-def check_run(store: MaintenanceStore, findings: Findings, row: RunRow) -> None:
-    """Check a run's row, its state, its transitions and its approvals."""
-    replay = _RunReplay(store, findings, row)
-    entry: StoredEntry | None = None
-    try:
-        for entry in read_entries(store, row.id):
-            replay.apply_entry(entry)
-    except StoreError:
-        raise
-    except Exception as error:  # a forged event may raise anything in the kernel
-        seq = entry.seq if entry is not None else 0
-        message = f"the events of run {row.id} up to {seq} cannot be replayed"
-        reason = str(error) or type(error).__name__
-        findings.add("unreadable", f"{message}: {format_value(reason)}", row.id, seq)
-        return
-    replay.finish()
-
-
 def read_entries(store: MaintenanceStore, stream: str) -> Iterator[StoredEntry]:
     """Read all entries of a stream, by pages."""
     after = 0
@@ -114,12 +94,59 @@ def read_entries(store: MaintenanceStore, stream: str) -> Iterator[StoredEntry]:
         after = page[-1].seq
 
 
-class _RunReplay:
+class _StreamReplay:
+    """The events of one stream, replayed, and compared with the rows that they make."""
+
+    def __init__(
+        self, store: MaintenanceStore, findings: Findings, stream: str, label: str
+    ) -> None:
+        self.store, self.findings, self.stream, self.label = store, findings, stream, label
+
+    def check(self) -> None:
+        """Replay all events, then compare the rows."""
+        entry: StoredEntry | None = None
+        try:
+            for entry in read_entries(self.store, self.stream):
+                self.apply_entry(entry)
+        except StoreError:
+            raise
+        except Exception as error:  # a forged event may raise anything in the kernel
+            seq = entry.seq if entry is not None else 0
+            message = f"the events of {self.label} up to {seq} cannot be replayed"
+            reason = format_value(str(error) or type(error).__name__)
+            self.findings.add("unreadable", f"{message}: {reason}", self.stream, seq)
+            return
+        assert entry is not None, "there are events"
+        self.finish(entry)
+
+    def apply_entry(self, entry: StoredEntry) -> None:
+        """Apply the events of one entry."""
+        raise NotImplementedError
+
+    def finish(self, last: StoredEntry) -> None:
+        """Compare the rows with the state after the last entry."""
+        raise NotImplementedError
+
+    def _compare(self, table: str, stored: Row, expected: Row, label: str = "") -> None:
+        for name in stored.__struct_fields__ if stored != expected else ():
+            actual, expected_value = getattr(stored, name), getattr(expected, name)
+            if actual != expected_value:
+                message = f"{table}.{name}{label} is {format_value(actual)}, by the events "
+                message += format_value(expected_value)
+                self._add_finding("row_changed", message, getattr(expected, "seq", None))
+
+    def _add_finding(self, code: str, message: str, seq: int | None = None) -> None:
+        self.findings.add(code, f"{self.label}: {message}", self.stream, seq)
+
+
+class RunReplay(_StreamReplay):
+    """Checks a run's row, its state, its transitions and its approvals."""
+
     def __init__(self, store: MaintenanceStore, findings: Findings, row: RunRow) -> None:
-        self.store, self.findings, self.row = store, findings, row
+        super().__init__(store, findings, row.id, f"run {row.id}")
+        self.row = row
         self.run: Run | None = None
         self.at: datetime | None = None
-        self.last: JournalEntry | None = None
         self.approvals: dict[str, ApprovalRow] = {}
         self.transitions = self._stored_transitions()
         self.transitions_match = True
@@ -130,7 +157,7 @@ class _RunReplay:
     def apply_entry(self, entry: StoredEntry) -> None:
         events = decode_events(entry.body)
         if len(events) != entry.count:
-            message = f"run {self.row.id} has an entry with {len(events)} events, not {entry.count}"
+            message = f"an entry has {len(events)} events, not {entry.count}"
             self._add_finding("entry_changed", message, entry.seq)
         before, run = self.run, self.run
         for event in events:
@@ -140,9 +167,6 @@ class _RunReplay:
         last_at = events[-1].at
         self.at = last_at if self.at is None or last_at > self.at else self.at
         at = iso(self.at)
-        self.last = JournalEntry(
-            stream=entry.stream, seq=entry.seq, count=entry.count, body="", hash=entry.hash
-        )
         self._apply_approvals(before, run, events, at)
         self._check_transitions(transition_rows(run, events))
         if run.status is not RUNNING and self.row.state == NO_STATE:
@@ -151,10 +175,7 @@ class _RunReplay:
             self.state_matches = True
             if encode(run).decode() != self.row.state:
                 message = f"workflow_executions.state is not what the events up to {run.seq} make"
-                self._add_finding("row_changed", f"run {self.row.id}: {message}", run.seq)
-
-    def _add_finding(self, code: str, message: str, seq: int | None = None) -> None:
-        self.findings.add(code, message, self.row.id, seq)
+                self._add_finding("row_changed", message, run.seq)
 
     def _apply_approvals(
         self, before: Run | None, run: Run, events: Sequence[RunEvent], at: str
@@ -196,59 +217,43 @@ class _RunReplay:
         passage = f"{expected.from_node_id} to {expected.to_node_id} at event {expected.seq}"
         if stored is None or stored.seq > expected.seq:
             message = f"workflow_transitions lacks the way from {passage}"
-            self._add_finding("row_missing", f"run {self.row.id}: {message}", expected.seq)
+            self._add_finding("row_missing", message, expected.seq)
         elif stored.seq < expected.seq:
             message = f"workflow_transitions has a row {number} that no event made"
-            self._add_finding("row_extra", f"run {self.row.id}: {message}", stored.seq)
+            self._add_finding("row_extra", message, stored.seq)
         else:
-            self._compare("workflow_transitions", f"row {number}", stored, expected)
+            self._compare("workflow_transitions", stored, expected, f" of row {number}")
 
-    def _compare(self, table: str, label: str, stored: Row, expected: Row) -> None:
-        for name in stored.__struct_fields__:
-            actual, expected_value = getattr(stored, name), getattr(expected, name)
-            if actual != expected_value:
-                message = (
-                    f"{table}.{name} of {label} is {format_value(actual)}, by the events "
-                    f"{format_value(expected_value)}"
-                )
-                self._add_finding(
-                    "row_changed", f"run {self.row.id}: {message}", getattr(expected, "seq", None)
-                )
-
-    def finish(self) -> None:
+    def finish(self, last: StoredEntry) -> None:
         assert self.run is not None, "there are events"
         assert self.at is not None
-        assert self.last is not None
-        self._finish_row(self.run, iso(self.at), self.last)
+        self._check_row(self.run, iso(self.at), last.hash)
         extra = next(self.transitions, None)
         if self.transitions_match and extra is not None:
             message = f"workflow_transitions has a row {extra[0]} that no event made"
-            self._add_finding("row_extra", f"run {self.row.id}: {message}", extra[1].seq)
-        stored = self.store.approvals.list(execution_id=self.row.id, limit=APPROVALS_MAX)
-        for approval in stored:
+            self._add_finding("row_extra", message, extra[1].seq)
+        for approval in self.store.approvals.list(execution_id=self.row.id, limit=APPROVALS_MAX):
             expected = self.approvals.pop(approval.id, None)
             if expected is None:
-                message = f"run {self.row.id}: approvals has '{approval.id}', which was never asked"
+                message = f"approvals has '{approval.id}', which was never asked"
                 self._add_finding("row_extra", message)
-            elif approval != expected:
-                self._compare("approvals", f"'{approval.id}'", approval, expected)
+            else:
+                self._compare("approvals", approval, expected, f" of '{approval.id}'")
         for name in self.approvals:
-            self._add_finding("row_missing", f"run {self.row.id}: approvals lacks '{name}'")
+            self._add_finding("row_missing", f"approvals lacks '{name}'")
 
-    def _finish_row(self, run: Run, at: str, last: JournalEntry) -> None:
+    def _check_row(self, run: Run, at: str, head: bytes) -> None:
         row = self.row
-        expected = execution_row(None, run, last, None, at, row.priority)
         due = row.next_due
         if not _is_possible_due(due, run):
             due = _latest_due(run) if run.has_ended else _latest_due(run) or "some moment"
         expected = replace(
-            expected,
+            execution_row(None, run, head, None, at, row.priority),
             next_due=due,
             state=row.state,
             state_seq=row.state_seq if self.state_matches else run.seq,
         )
-        if row != expected:
-            self._compare("workflow_executions", "its row", row, expected)
+        self._compare("workflow_executions", row, expected, " of its row")
 
 
 def _latest_due(run: Run) -> str | None:
@@ -272,33 +277,21 @@ def _is_possible_due(due: str | None, run: Run) -> bool:
     return latest is None or due <= latest
 
 
-def check_lock(store: MaintenanceStore, findings: Findings, row: LockRow, stream: str) -> None:
-    lock = locks.CommitLock(repository=stream.removeprefix(LOCK_STREAM_PREFIX))
-    seq, head, at = 0, b"", ""
-    try:
-        for entry in read_entries(store, stream):
-            seq, head = entry.seq, entry.hash
-            for event in decode_lock_events(entry.body):
-                lock = locks.evolve(lock, event)
-                at = iso(event.at)
-    except StoreError:
-        raise
-    except Exception as error:  # as above
-        message = f"the events of {stream} up to {seq} cannot be replayed"
-        findings.add("unreadable", f"{message}: {format_value(str(error))}", stream, seq)
-        return
-    expected_row = lock_row(lock, seq, head, at)
-    for name in row.__struct_fields__:
-        actual, expected = getattr(row, name), getattr(expected_row, name)
-        if actual != expected:
-            message = (
-                f"commit_locks.{name} is {format_value(actual)}, by the events "
-                f"{format_value(expected)}"
-            )
-            findings.add("row_changed", f"{stream}: {message}", stream, seq)
+class LockReplay(_StreamReplay):
+    """Checks the row of a commit lock."""
 
+    def __init__(self, store: MaintenanceStore, findings: Findings, row: LockRow) -> None:
+        stream = LOCK_STREAM_PREFIX + row.repository
+        super().__init__(store, findings, stream, stream)
+        self.row, self.lock, self.at = row, locks.CommitLock(repository=row.repository), ""
 
-PAGE_LOG_ROWS = 1_000
+    def apply_entry(self, entry: StoredEntry) -> None:
+        for event in decode_lock_events(entry.body):
+            self.lock = locks.evolve(self.lock, event)
+            self.at = iso(event.at)
+
+    def finish(self, last: StoredEntry) -> None:
+        self._compare("commit_locks", self.row, lock_row(self.lock, last.seq, last.hash, self.at))
 
 
 class _EventStamp(Value):
@@ -311,31 +304,15 @@ class _EventStamp(Value):
 _decode_stamps = msgspec.json.Decoder(list[_EventStamp]).decode
 
 
-def check_channel(store: MaintenanceStore, findings: Findings, row: ChannelRow) -> None:
-    """Check everything that is stored about one channel."""
-    replay = _ChannelReplay(store, findings, row)
-    seq = 0
-    try:
-        for entry in read_entries(store, CHANNEL_STREAM_PREFIX + row.id):
-            seq = entry.seq
-            replay.apply_entry(entry)
-    except StoreError:
-        raise
-    except Exception as error:  # a forged event may raise anything in the kernel
-        message = f"the events of channel {row.id} up to {seq} cannot be replayed"
-        reason = format_value(str(error) or type(error).__name__)
-        findings.add("unreadable", f"{message}: {reason}", CHANNEL_STREAM_PREFIX + row.id, seq)
-        return
-    replay.finish()
+class ChannelReplay(_StreamReplay):
+    """Checks the rows of a channel, its members and its log."""
 
-
-class _ChannelReplay:
     def __init__(self, store: MaintenanceStore, findings: Findings, row: ChannelRow) -> None:
-        self.store, self.findings, self.row = store, findings, row
+        super().__init__(store, findings, CHANNEL_STREAM_PREFIX + row.id, f"channel {row.id}")
+        self.row = row
         self.channel = Channel(id=row.id)
         self.is_open = False
         self.created_at = self.at = ""
-        self.last: StoredEntry | None = None
         self.log_rows_checked = 0
 
     def apply_entry(self, entry: StoredEntry) -> None:
@@ -350,7 +327,6 @@ class _ChannelReplay:
             expected += [expected_row] if expected_row is not None else []
             self.at = iso(stamp.at)
         self.created_at = self.created_at or self.at
-        self.last = entry
         self._check_log(expected)
 
     def _apply(self, event: ChannelJournalEvent) -> None:
@@ -367,22 +343,17 @@ class _ChannelReplay:
             self.log_rows_checked += 1
             stored_row = by_seq.get(expected_row.seq)
             if stored_row is None:
-                message = f"channel_log lacks what was said at event {expected_row.seq}"
-                self._add_finding("row_missing", message, expected_row.seq)
+                self._add_finding(
+                    "row_missing",
+                    f"channel_log lacks what was said at event {expected_row.seq}",
+                    expected_row.seq,
+                )
             else:
                 self._compare("channel_log", stored_row, expected_row)
 
-    def finish(self) -> None:
-        assert self.last is not None, "there are events"
-        entry = JournalEntry(
-            stream=self.last.stream,
-            seq=self.last.seq,
-            count=self.last.count,
-            body="",
-            hash=self.last.hash,
-        )
+    def finish(self, last: StoredEntry) -> None:
         expected_row = channel_row(
-            self.channel, entry, self.created_at, self.at, is_open=self.is_open
+            *(self.channel, last.seq, last.hash, self.created_at, self.at), is_open=self.is_open
         )
         self._compare("channels", self.row, expected_row)
         for violation in check_invariants(self.channel) if self.is_open else ():
@@ -401,10 +372,7 @@ class _ChannelReplay:
                 )
             else:
                 self._compare("channel_members", row, replace(expected_row, sole=row.sole))
-        self._report_missing_members(expected_rows)
-
-    def _report_missing_members(self, members: Iterable[str]) -> None:
-        for agent_id in members:
+        for agent_id in expected_rows:
             self._add_finding("row_missing", f"channel_members lacks {format_value(agent_id)}")
 
     def _count_log(self) -> int:
@@ -412,18 +380,3 @@ class _ChannelReplay:
         while page := self.store.channels.read_log(self.row.id, after, PAGE_LOG_ROWS):
             count, after = count + len(page), page[-1].seq
         return count
-
-    def _compare(self, table: str, stored: Row, expected: Row) -> None:
-        for name in stored.__struct_fields__ if stored != expected else ():
-            actual, expected_value = getattr(stored, name), getattr(expected, name)
-            if actual != expected_value:
-                message = (
-                    f"{table}.{name} is {format_value(actual)}, by the events "
-                    f"{format_value(expected_value)}"
-                )
-                self._add_finding("row_changed", message, getattr(expected, "seq", None))
-
-    def _add_finding(self, code: str, message: str, seq: int | None = None) -> None:
-        self.findings.add(
-            code, f"channel {self.row.id}: {message}", CHANNEL_STREAM_PREFIX + self.row.id, seq
-        )

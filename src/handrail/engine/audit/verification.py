@@ -17,7 +17,7 @@ from pathlib import Path
 
 import msgspec
 
-from handrail.engine.audit.row_checks import Findings, check_channel, check_lock, check_run
+from handrail.engine.audit.row_checks import ChannelReplay, Findings, LockReplay, RunReplay
 from handrail.engine.commit.channel_change import CHANNEL_STREAM_PREFIX
 from handrail.engine.commit.run_change import LOCK_STREAM_PREFIX
 from handrail.engine.maintenance.archive_file import (
@@ -170,8 +170,12 @@ class _ChainCheck:
             for event in decode_retention_events(entry.body):
                 self.archived[event.execution_id] = (event.seq, bytes.fromhex(event.head))
         except (msgspec.DecodeError, ValueError) as error:
-            message = f"what was archived cannot be read: {error}"
-            self.findings.add("unreadable", message, RETENTION_STREAM, entry.seq)
+            self.findings.add(
+                "unreadable",
+                f"what was archived cannot be read: {error}",
+                RETENTION_STREAM,
+                entry.seq,
+            )
 
     def check_bodies(self) -> None:
         for stream, seq in self.empty_streams.items():
@@ -205,9 +209,8 @@ class _RowCheck:
                 self.runs += 1
                 self.chain.on_progress()
                 after = row.id
-                if not self._is_replayable(row.id, "workflow_executions"):
-                    continue
-                check_run(self.store, self.findings, loaded[row.id].row)
+                if self._is_replayable(row.id, "workflow_executions"):
+                    RunReplay(self.store, self.findings, loaded[row.id].row).check()
 
     def _is_replayable(self, stream: str, table: str) -> bool:
         """Whether the stream's events can be replayed."""
@@ -224,7 +227,7 @@ class _RowCheck:
         for row in self.store.locks.list(limit=None):
             stream = LOCK_STREAM_PREFIX + row.repository
             if self._is_replayable(stream, "commit_locks"):
-                check_lock(self.store, self.findings, row, stream)
+                LockReplay(self.store, self.findings, row).check()
 
     def check_channels(self) -> None:
         after = ""
@@ -233,24 +236,30 @@ class _RowCheck:
                 self.chain.on_progress()
                 after = row.id
                 if self._is_replayable(CHANNEL_STREAM_PREFIX + row.id, "channels"):
-                    check_channel(self.store, self.findings, row)
+                    ChannelReplay(self.store, self.findings, row).check()
 
     def check_streams(self) -> None:
         for row in self.store.journal.list_streams():
             end = self.unseen_streams.get(row.name)
             if self._is_replayable(row.name, "streams") and end != (row.seq, row.head):
-                message = (
-                    f"streams says that {_stream_label(row.name)} ends elsewhere than its events"
+                self.findings.add(
+                    "row_changed",
+                    f"streams says that {_stream_label(row.name)} ends elsewhere than its events",
+                    row.name,
+                    row.seq,
                 )
-                self.findings.add("row_changed", message, row.name, row.seq)
 
     def check_missing(self) -> None:
         for stream, (seq, _) in self.unseen_streams.items():
             if self.chain.is_archived(stream):
                 self.archived += 1
                 continue
-            message = f"{_stream_label(stream)} has {seq} events, but its row was deleted"
-            self.findings.add("row_missing", message, stream, seq)
+            self.findings.add(
+                "row_missing",
+                f"{_stream_label(stream)} has {seq} events, but its row was deleted",
+                stream,
+                seq,
+            )
 
     def check_strays(self) -> None:
         for stray in self.store.find_irregularities("stray"):
@@ -279,8 +288,12 @@ class _RowCheck:
         try:
             for run in check_archive(file):
                 if self.chain.archived.get(run.id) != (run.seq, run.head):
-                    message = f"{file} has run {run.id} otherwise than it was when it was archived"
-                    self.findings.add("archive_changed", message, run.id, run.seq)
+                    self.findings.add(
+                        "archive_changed",
+                        f"{file} has run {run.id} otherwise than it was when it was archived",
+                        run.id,
+                        run.seq,
+                    )
         except StoreError as error:
             self.findings.add("archive_changed", str(error))
 

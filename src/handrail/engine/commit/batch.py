@@ -245,8 +245,11 @@ class Batch:
         try:
             change = self._change_for(job.stream, job, now)
             if change is None:
-                message = f"there is no run '{job.stream}'"
-                job.refusal = Refusal(code="unknown_run", message=message, hint="look at the list")
+                job.refusal = Refusal(
+                    code="unknown_run",
+                    message=f"there is no run '{job.stream}'",
+                    hint="look at the list",
+                )
                 return
             events_before = len(change.events)
             handler = _SPECIAL_HANDLERS.get(type(job.command))
@@ -261,8 +264,9 @@ class Batch:
                 if job.message_id:
                     change.consumed += (job.message_id,)
         except UnknownDefinitionError as error:
-            hint = "define it first"
-            job.refusal = Refusal(code="unknown_definition", message=str(error), hint=hint)
+            job.refusal = Refusal(
+                code="unknown_definition", message=str(error), hint="define it first"
+            )
         except Exception as error:
             self.fail_stream(job.stream, error)
 

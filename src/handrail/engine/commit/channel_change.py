@@ -32,7 +32,6 @@ from handrail.store.rows import (
     ChannelRow,
     ChannelWrite,
     IdempotencyKeyRow,
-    JournalEntry,
     MessageRow,
     StreamWrite,
     iso,
@@ -152,8 +151,11 @@ class ChannelStreamChange:
     def _open(self, command: OpenChannel, by: str, now: datetime) -> Refusal | None:
         if self.is_open:
             message = f"there is a channel '{self.channel.id}' already"
-            hint = "take another id, or change its turnConfig with PUT"
-            return Refusal(code="channel_exists", message=message, hint=hint)
+            return Refusal(
+                code="channel_exists",
+                message=message,
+                hint="take another id, or change its turnConfig with PUT",
+            )
         problems = channels.config_errors(command.config)
         if problems:
             message = f"turnConfig of channel '{self.channel.id}': " + "; ".join(problems)
@@ -228,7 +230,7 @@ class ChannelStreamChange:
         return StreamWrite(
             expected_head=head,
             entry=entry,
-            row=channel_row(self.channel, entry, created, at, is_open=self.is_open),
+            row=channel_row(self.channel, seq, entry.hash, created, at, is_open=self.is_open),
             channel=self._channel_write([row for row in log_rows if row is not None]),
             consumed_message_ids=self.consumed,
             keys=self.keys,
@@ -265,14 +267,14 @@ def _stamped_builtins(stamped: StampedEvent) -> dict[str, Any]:
 
 
 def channel_row(
-    channel: Channel, entry: JournalEntry, created_at: str, at: str, *, is_open: bool
+    channel: Channel, seq: int, head: bytes, created_at: str, at: str, *, is_open: bool
 ) -> ChannelRow:
     """The row of a channel after a journal entry."""
     due = channels.next_due(channel)
     return ChannelRow(
         id=channel.id,
-        seq=entry.seq,
-        head=entry.hash,
+        seq=seq,
+        head=head,
         next_due=iso(due) if due is not None else None,
         created_at=created_at,
         updated_at=at,
@@ -333,5 +335,8 @@ def log_row(channel_id: str, seq: int, stamped: StampedEvent) -> ChannelLogRow |
 
 
 def unknown_channel_refusal(channel_id: str) -> Refusal:
-    message = f"there is no channel '{channel_id[:200]}'"
-    return Refusal(code="unknown_channel", message=message, hint="look at the list of channels")
+    return Refusal(
+        code="unknown_channel",
+        message=f"there is no channel '{channel_id[:200]}'",
+        hint="look at the list of channels",
+    )

@@ -386,8 +386,11 @@ class GroupCommitter:
                 batch.fail_stream(stream, error)
         agents = {agent for change in changes for agent in change.agent_ids()}
         agents.update(batch.joining_agents())
-        load = self._store.channels.get_agent_loads
-        agent_loads = await self._access.call(load, sorted(agents)) if agents else {}
+        agent_loads = (
+            await self._access.call(self._store.channels.get_agent_loads, sorted(agents))
+            if agents
+            else {}
+        )
         for change in changes:
             change.agent_loads = agent_loads
             batch.add_channel(change, self.clock())

@@ -94,8 +94,11 @@ class CommandGateway:
         except StoreError:
             return False  # the caller raises the first error
         if active_run_id is not None and active_run_id != start.run_id:
-            message = f"bead '{start.bead_id}' has the active run '{active_run_id}'"
-            refuse("bead_busy", message, "wait for its end, or close it")
+            refuse(
+                "bead_busy",
+                f"bead '{start.bead_id}' has the active run '{active_run_id}'",
+                "wait for its end, or close it",
+            )
         return active_run_id is not None
 
     def key_row(
@@ -105,11 +108,14 @@ class CommandGateway:
         if not key:
             return None
         if len(key) > IDEMPOTENCY_KEY_CHARS_MAX or not key.isprintable():
-            message = (
-                f"the key {key[:40]!r} is longer than {IDEMPOTENCY_KEY_CHARS_MAX} characters, "
-                "or no plain text"
+            refuse(
+                "bad_key",
+                (
+                    f"the key {key[:40]!r} is longer than {IDEMPOTENCY_KEY_CHARS_MAX} characters, "
+                    "or no plain text"
+                ),
+                "take a UUID",
             )
-            refuse("bad_key", message, "take a UUID")
         return IdempotencyKeyRow(
             key=key,
             actor=actor,
@@ -139,8 +145,9 @@ class StoredAnswers:
 def check_same_request(first: IdempotencyKeyRow, key: IdempotencyKeyRow) -> None:
     """Refuse a key that was used for another request: key_reused."""
     if first.digest != key.digest:
-        message = f"the key '{first.key}' was used for another request"
-        refuse("key_reused", message, "take a new key")
+        refuse(
+            "key_reused", f"the key '{first.key}' was used for another request", "take a new key"
+        )
 
 
 def first_answer(row: IdempotencyKeyRow) -> dict[str, str]:
@@ -150,5 +157,8 @@ def first_answer(row: IdempotencyKeyRow) -> dict[str, str]:
 
 def refuse_unknown_definition(workflow_id: str, version: int | None = None) -> NoReturn:
     version_text = "" if version is None else f"version {version} of "
-    message = f"nothing is defined as {version_text}'{workflow_id}'"
-    refuse("unknown_definition", message, "define it first")
+    refuse(
+        "unknown_definition",
+        f"nothing is defined as {version_text}'{workflow_id}'",
+        "define it first",
+    )

@@ -83,8 +83,7 @@ class LockChange:
 
     def _message_to_run(self, effect: locks.LockEffect, message_id: str, at: str) -> MessageRow:
         if isinstance(effect, locks.NotifyLockGranted):
-            repository = self.lock.repository
-            message = Granted(place=effect.step, lock=effect.fence, repository=repository)
+            message = Granted(place=effect.step, lock=effect.fence, repository=self.lock.repository)
         else:
             message = Forfeited(place=effect.step, lock=effect.fence)
         body = encode(message).decode()

@@ -42,5 +42,6 @@ class PlanCache:
         if isinstance(plan, Plan):
             return plan
         reason = f": {plan}" if plan else ""
-        message = f"there is no usable version {version} of the definition '{workflow_id}'{reason}"
-        raise UnknownDefinitionError(message)
+        raise UnknownDefinitionError(
+            f"there is no usable version {version} of the definition '{workflow_id}'{reason}"
+        )

@@ -114,7 +114,7 @@ def _has_only_moved(before: CachedRun, run: Run) -> bool:
 def execution_row(
     before: CachedRun | None,
     run: Run,
-    entry: JournalEntry,
+    head: bytes,
     due: datetime | None,
     at: str,
     priority: int,
@@ -136,7 +136,7 @@ def execution_row(
         stop_rule=run.stop.rule.value if run.stop is not None else None,
         priority=before.row.priority if before is not None else priority,
         seq=run.seq,
-        head=entry.hash,
+        head=head,
         next_due=iso(due) if due is not None else None,
         created_at=before.row.created_at if before is not None else iso(run.started_at),
         updated_at=at,
@@ -424,7 +424,7 @@ class RunChange:
                 before.row, current_node_id=step_id, seq=run.seq, head=entry.hash, updated_at=at
             )
         else:
-            row = execution_row(before, run, entry, due, at, self.priority)
+            row = execution_row(before, run, entry.hash, due, at, self.priority)
         self.after = CachedRun(self.plan, run, row, last_event_at, due)
         has_new_status = old_run is None or old_run.status is not run.status
         dispatches, closed = _dispatch_rows(old_run, run, row, at, self.sessions)

@@ -48,8 +48,13 @@ class _ClaimSlot(AgentSlot):
     """A slot for one dispatch, open while a claim waits for it."""
 
     def __init__(self, row: AgentRow, claims: _AgentClaims) -> None:
-        roles = tuple(msgspec.json.decode(row.roles, type=list[str]))
-        super().__init__(row.id, roles, row.session, 1, self.accept)
+        super().__init__(
+            row.id,
+            tuple(msgspec.json.decode(row.roles, type=list[str])),
+            row.session,
+            1,
+            self.accept,
+        )
         self.claims = claims
         self.claimed: asyncio.Future[tuple[str, int]] = asyncio.get_running_loop().create_future()
         self.is_waiting = True
@@ -115,8 +120,7 @@ class ClaimService:
         comes first, for its time runs."""
         row = await self._load_worker(agent_id)
         claims = self._claims_by_agent.setdefault(agent_id, _AgentClaims())
-        turn_granted = self._changes.subscribe(TURN_KEY_PREFIX + agent_id)
-        try:
+        with self._changes.subscribe(TURN_KEY_PREFIX + agent_id) as turn_granted:
             async with claims.lock:
                 held = await self._held_dispatches(row, claims)
                 held_turns = await self._held_turns(agent_id)
@@ -134,8 +138,6 @@ class ClaimService:
                     return None
                 slot = _ClaimSlot(row, claims)
             await self._wait_in_slot(slot, wait, {turn_granted} if turns else set())
-        finally:
-            self._changes.unsubscribe(TURN_KEY_PREFIX + agent_id, turn_granted)
         if slot.claimed.done():
             return await self._reader.open_dispatch(*slot.claimed.result())
         held_turns = await self._held_turns(agent_id) if turns else []
@@ -151,8 +153,7 @@ class ClaimService:
         if row is None:
             refuse_unknown_agent(agent_id)
         if not row.enabled:
-            message = f"agent '{agent_id}' is disabled"
-            refuse("agent_disabled", message, "have it enabled")
+            refuse("agent_disabled", f"agent '{agent_id}' is disabled", "have it enabled")
         return row
 
     async def _held_dispatches(self, row: AgentRow, claims: _AgentClaims) -> list[DispatchRow]:

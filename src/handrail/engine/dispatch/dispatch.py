@@ -215,8 +215,9 @@ def dispatch_view(
     run, position = dispatch.run, dispatch.position
     lock = None
     if position.lock is not None:
-        repository = position.repository
-        lock = HeldLock(repository=repository, fence=position.lock, expires_at=lock_expires_at)
+        lock = HeldLock(
+            repository=position.repository, fence=position.lock, expires_at=lock_expires_at
+        )
     return DispatchView(
         id=dispatch.id,
         execution_id=run.id,
@@ -347,8 +348,13 @@ def _colleague(plan: Plan, run: Run, source: Agent, to: str) -> Colleague:
     is_current = edge is not None and edge.epoch == run.ledger.epoch
     handed = edge.count if edge is not None and is_current else 0
     if to == REVIEW_STEP_ID and plan.team.review is not None:
-        description = "A person, who approves the result or says what to change."
-        return Colleague(id=to, description=description, marker="", tasks=(), handed=handed)
+        return Colleague(
+            id=to,
+            description="A person, who approves the result or says what to change.",
+            marker="",
+            tasks=(),
+            handed=handed,
+        )
     other = plan.agents[to]
     return Colleague(
         id=to,

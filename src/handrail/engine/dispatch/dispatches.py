@@ -170,8 +170,11 @@ class DispatchService:
         run_id, own_fence = _parse_dispatch_id(dispatch_id)
         if fence != own_fence:
             await self._add_note(run_id, _report_command(result, agent_id, fence), "wrong_fence")
-            message = f"the result names the fence {fence}, and is for dispatch '{dispatch_id}'"
-            refuse("wrong_fence", message, "report with the fence of the dispatch")
+            refuse(
+                "wrong_fence",
+                f"the result names the fence {fence}, and is for dispatch '{dispatch_id}'",
+                "report with the fence of the dispatch",
+            )
         return await self.report(run_id, fence, agent_id, result)
 
     async def _find_row(self, run_id: str, fence: int) -> DispatchRow | None:
@@ -179,8 +182,9 @@ class DispatchService:
         return next((row for row in rows if row.fence == fence), None)
 
     async def _add_note(self, run_id: str, report: c.Report, code: str) -> None:
-        note = refused_note(run_id, report, code, self._clock())
-        await self._access.call(self._store.runs.add_note, note)
+        await self._access.call(
+            self._store.runs.add_note, refused_note(run_id, report, code, self._clock())
+        )
 
 
 def _report_command(result: Result, agent: str, fence: int) -> c.Report:
@@ -201,5 +205,6 @@ def _parse_dispatch_id(dispatch_id: str) -> tuple[str, int]:
 
 
 def _refuse_unknown(dispatch_id: str) -> NoReturn:
-    message = f"there is no open dispatch '{dispatch_id[:200]}'"
-    refuse("unknown_dispatch", message, "claim another one")
+    refuse(
+        "unknown_dispatch", f"there is no open dispatch '{dispatch_id[:200]}'", "claim another one"
+    )

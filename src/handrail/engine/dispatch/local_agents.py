@@ -155,8 +155,9 @@ class LocalExecutor:
             if slot.is_async:
                 returned = await cast("Awaitable[object]", slot.function(dispatch))
             else:
-                loop = asyncio.get_running_loop()
-                returned = await loop.run_in_executor(self._threads, slot.function, dispatch)
+                returned = await asyncio.get_running_loop().run_in_executor(
+                    self._threads, slot.function, dispatch
+                )
             result = validate_result(returned, dispatch.role, trusted=slot.trusted)
         except asyncio.CancelledError:
             if asyncio.current_task() in self._cancelled_tasks:
@@ -188,15 +189,29 @@ class LocalExecutor:
         assert refusal is not None
         is_open = run is not None and run.find_position(command.fence) is not None
         if not isinstance(command, c.Report) or command.malformed or not is_open:
-            reason = refusal.message
-            log_event(log, "result_refused", execution_id=run_id, code=refusal.code, reason=reason)
+            log_event(
+                log,
+                "result_refused",
+                execution_id=run_id,
+                code=refusal.code,
+                reason=refusal.message,
+            )
             if isinstance(command, c.Report):
-                note = refused_note(run_id, command, refusal.code, self._clock())
-                self._access.call_soon(self._access.store.runs.add_note, note)
+                self._access.call_soon(
+                    self._access.store.runs.add_note,
+                    refused_note(run_id, command, refusal.code, self._clock()),
+                )
             return
-        problem = f"{refusal.message}; {refusal.hint}"
-        resubmitted = c.Report(fence=command.fence, agent=command.agent, malformed=problem)
-        self.committer.enqueue(CommandJob(run_id, resubmitted))
+        self.committer.enqueue(
+            CommandJob(
+                run_id,
+                c.Report(
+                    fence=command.fence,
+                    agent=command.agent,
+                    malformed=f"{refusal.message}; {refusal.hint}",
+                ),
+            )
+        )
 
 
 class ResultSubmission:
@@ -228,8 +243,13 @@ class ResultSubmission:
         if not self.executor.closed and not self.executor.committer.failed:
             asyncio.get_running_loop().call_later(RETRY_SECONDS, self.submit)
         else:
-            agent = self.slot.agent
-            log_event(log, "result_lost", execution_id=self.run_id, agent=agent, reason=str(error))
+            log_event(
+                log,
+                "result_lost",
+                execution_id=self.run_id,
+                agent=self.slot.agent,
+                reason=str(error),
+            )
 
 
 CAPACITY_DEFAULT = 100
@@ -321,7 +341,8 @@ class LocalAgents:
         self._committer.matcher.add(slot)
         self._committer.wake()
         if self._listeners:
-            presence = AgentPresenceChanged(
-                slot.agent, Trigger.AGENT_STARTS, self._clock(), slot.session, in_process=True
+            self._listeners.notify(
+                AgentPresenceChanged(
+                    slot.agent, Trigger.AGENT_STARTS, self._clock(), slot.session, in_process=True
+                )
             )
-            self._listeners.notify(presence)

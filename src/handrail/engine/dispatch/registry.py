@@ -83,17 +83,18 @@ class AgentService:
             beat_at=iso(self._clock()),
         )
         if not await self._access.call(self._store.agents.register, row):
-            message = f"'{agent_id}' is a function of an engine"
-            refuse("agent_taken", message, "take another id")
+            refuse("agent_taken", f"'{agent_id}' is a function of an engine", "take another id")
         self._drop_row(agent_id)
         view = await self.get(agent_id)
         if view.enabled:
             self._notify(agent_id, Trigger.AGENT_STARTS, row.session)
         if not view.channels or before is None or before.session == row.session:
             return view
-        take_offline = ev.TakeOffline(agent_id=agent_id, detail="it registered again")
-        bring_online = ev.BringOnline(agent_id=agent_id)
-        await self._execute_on_channels(view.channels, take_offline, bring_online)
+        await self._execute_on_channels(
+            view.channels,
+            ev.TakeOffline(agent_id=agent_id, detail="it registered again"),
+            ev.BringOnline(agent_id=agent_id),
+        )
         return await self.get(agent_id)
 
     async def get(self, agent_id: str) -> AgentView:
@@ -127,22 +128,28 @@ class AgentService:
         if row is None:
             refuse_unknown_agent(agent_id)
         if row.engine is not None:
-            message = f"'{agent_id}' is a function of an engine, and goes with it"
-            refuse("agent_taken", message, "disable it, or close the engine")
+            refuse(
+                "agent_taken",
+                f"'{agent_id}' is a function of an engine, and goes with it",
+                "disable it, or close the engine",
+            )
         await self._access.call(self._store.agents.remove, agent_id)
         self._drop_row(agent_id)
         self._notify(agent_id, Trigger.AGENT_STOPS)
         members = await self._access.call(self._store.channels.list_memberships, agent_id)
-        take_offline = ev.TakeOffline(agent_id=agent_id, detail="it was removed")
-        await self._execute_on_channels([member.channel_id for member in members], take_offline)
+        await self._execute_on_channels(
+            [member.channel_id for member in members],
+            ev.TakeOffline(agent_id=agent_id, detail="it was removed"),
+        )
 
     async def _execute_on_channels(
         self, channels: Iterable[str], *commands: ev.ChannelCommand
     ) -> None:
         for channel_id in channels:
             for command in commands:
-                request = ChannelRequest(command=command)
-                await self._committer.execute(CHANNEL_STREAM_PREFIX + channel_id, request)
+                await self._committer.execute(
+                    CHANNEL_STREAM_PREFIX + channel_id, ChannelRequest(command=command)
+                )
 
     async def heartbeat(self, agent_id: str) -> bool:
         """Keep the agent and all its claims alive; False if the agent is unknown."""
@@ -165,8 +172,11 @@ class AgentService:
         spared_seconds = settings.lease - DISCONNECT_GRACE_HEARTBEATS * settings.heartbeat
         if spared_seconds > 0:
             self._last_signs.pop(row.session, None)
-            backdated_at = iso(self._clock() - timedelta(seconds=spared_seconds))
-            await self._access.call(self._store.agents.heartbeat, row.session, backdated_at)
+            await self._access.call(
+                self._store.agents.heartbeat,
+                row.session,
+                iso(self._clock() - timedelta(seconds=spared_seconds)),
+            )
 
     async def note_activity(self, agent_id: str) -> bool:
         """Record a call of an agent as a heartbeat: written now and then, else in memory."""
@@ -296,5 +306,8 @@ def _check_agent(agent_id: str, roles: Sequence[str], capacity: int) -> None:
 
 
 def refuse_unknown_agent(agent_id: str) -> NoReturn:
-    message = f"there is no agent '{agent_id}'"
-    refuse("unknown_agent", message, "register it first, or look at the list of agents")
+    refuse(
+        "unknown_agent",
+        f"there is no agent '{agent_id}'",
+        "register it first, or look at the list of agents",
+    )

@@ -204,9 +204,11 @@ class Maintenance:
         orphans = await self._access.call(self._store.dispatches.list_orphaned, since, PAGE_ROWS)
         await self._execute_all((row.execution_id, _lose_command(row)) for row in orphans)
         await self._resolve_uncertain_claims()
-        grace = iso(now - timedelta(seconds=self._settings.kernel.role_grace))
         unmanned = await self._access.call(
-            self._store.dispatches.list_unmatched, since, grace, PAGE_ROWS
+            self._store.dispatches.list_unmatched,
+            since,
+            iso(now - timedelta(seconds=self._settings.kernel.role_grace)),
+            PAGE_ROWS,
         )
         await self._execute_all((row.execution_id, c.MissRole(fence=row.fence)) for row in unmanned)
         if orphans:
@@ -238,15 +240,19 @@ class Maintenance:
     async def _check_locks(self, now: datetime) -> None:
         """Extend a lock well before it is stale while its holder's agent is alive or its dispatch
         is on offer; a silent holder loses it then."""
-        due_before = iso(now + timedelta(seconds=locks.STALE_SECONDS / 2))
-        for name in await self._access.call(self._store.locks.list_due, due_before, PAGE_ROWS):
+        for name in await self._access.call(
+            self._store.locks.list_due,
+            iso(now + timedelta(seconds=locks.STALE_SECONDS / 2)),
+            PAGE_ROWS,
+        ):
             lock_rows = await self._access.call(self._store.locks.load, [name])
-            lock = LockChange(LOCK_STREAM_PREFIX + name, lock_rows[name]).lock
-            holder = lock.holder
+            holder = LockChange(LOCK_STREAM_PREFIX + name, lock_rows[name]).lock.holder
             if holder is not None and await self._is_holder_alive(holder, now):
                 request = holder.request
-                heartbeat = locks.Heartbeat(run=request.run, step=request.step, fence=holder.fence)
-                await self._committer.execute(LOCK_STREAM_PREFIX + name, heartbeat)
+                await self._committer.execute(
+                    LOCK_STREAM_PREFIX + name,
+                    locks.Heartbeat(run=request.run, step=request.step, fence=holder.fence),
+                )
             else:
                 await self._committer.execute(LOCK_STREAM_PREFIX + name, locks.LockTick())
 

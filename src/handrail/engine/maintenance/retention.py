@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
 
-from handrail.engine.audit.row_checks import Findings, check_run, read_entries
+from handrail.engine.audit.row_checks import Findings, RunReplay, read_entries
 from handrail.engine.audit.verification import verify
 from handrail.engine.commit.run_change import decode_events, journal_entry
 from handrail.engine.maintenance.archive_file import (
@@ -126,8 +126,11 @@ def _write_run(
     writer.write_rows("approval", store.approvals.list(execution_id=run_id, limit=APPROVALS_MAX))
     writer.write_rows("note", notes)
     writer.runs += 1
-    run = ArchivedRun(id=run_id, seq=row.seq, head=row.head)
-    return run, PrunedRun(id=run_id, head=row.head, notes=note_count), entry_count
+    return (
+        ArchivedRun(id=run_id, seq=row.seq, head=row.head),
+        PrunedRun(id=run_id, head=row.head, notes=note_count),
+        entry_count,
+    )
 
 
 def _write_definitions(
@@ -146,7 +149,7 @@ def _write_definitions(
 
 def _check_unaltered(store: MaintenanceStore, row: RunRow) -> None:
     findings = Findings()
-    check_run(store, findings, row)
+    RunReplay(store, findings, row).check()
     if findings.items:
         raise _altered_error(store, row.id, findings.items[0].message)
 
@@ -177,8 +180,11 @@ def _retention_write(
         for run in runs
     ]
     entry = journal_entry(RETENTION_STREAM, seq, head, events)
-    row = StreamRow(name=RETENTION_STREAM, seq=seq, head=entry.hash)
-    return StreamWrite(expected_head=head, entry=entry, row=row)
+    return StreamWrite(
+        expected_head=head,
+        entry=entry,
+        row=StreamRow(name=RETENTION_STREAM, seq=seq, head=entry.hash),
+    )
 
 
 def backup(store: MaintenanceStore, file: Path) -> CommitRow | None:

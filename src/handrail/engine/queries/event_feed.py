@@ -48,16 +48,13 @@ class EventFeed:
         seconds; False on timeout. `after` is the last position that the caller has seen: if there
         is more already, return at once."""
         self._access.check_open()
-        changed = self._notifier.changes.subscribe(ANY_STREAM)
-        try:
+        with self._notifier.changes.subscribe(ANY_STREAM) as changed:
             if after and await self._has_more(_parse_position(after)):
                 return True
             await asyncio.wait((changed,), timeout=timeout)
             if changed.done():
                 changed.result()  # raises if the engine has failed
             return changed.done()
-        finally:
-            self._notifier.changes.unsubscribe(ANY_STREAM, changed)
 
     async def _has_more(self, position: FeedPosition) -> bool:
         n, i = position

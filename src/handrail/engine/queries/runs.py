@@ -164,10 +164,11 @@ class RunQueries:
         bead."""
         before, limit = check_cursor(cursor) or None, check_limit(limit)
         if q is not None and (len(q) > QUERY_CHARS_MAX or not q.isprintable()):
-            message = (
-                f"what is looked for is longer than {QUERY_CHARS_MAX} characters, or no plain text"
+            refuse(
+                "bad_query",
+                f"what is looked for is longer than {QUERY_CHARS_MAX} characters, or no plain text",
+                "look for a part of a title, or the beginning of an id",
             )
-            refuse("bad_query", message, "look for a part of a title, or the beginning of an id")
         rows = await self._access.query(
             lambda store: store.runs.list(
                 bead_id=bead_id,
@@ -200,8 +201,11 @@ class RunQueries:
     async def summaries(self, ids: Sequence[str]) -> tuple[RunSummary, ...]:
         """Return the summaries of many runs; unknown ids are left out. Refused: bad_limit."""
         if len(ids) > RUN_IDS_MAX:
-            message = f"at most {RUN_IDS_MAX} runs are told of at a time, not {len(ids)}"
-            refuse("bad_limit", message, "ask for some, then for the others")
+            refuse(
+                "bad_limit",
+                f"at most {RUN_IDS_MAX} runs are told of at a time, not {len(ids)}",
+                "ask for some, then for the others",
+            )
         return tuple([await self.summary(run) for run in await self._reader.load([*ids])])
 
     async def events(

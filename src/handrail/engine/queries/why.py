@@ -105,8 +105,10 @@ def _paused(run: Run) -> tuple[str, str]:
     until = (
         f"; it ends by itself at {_format_time(run.pause_deadline)}" if run.pause_deadline else ""
     )
-    message = f"the run is paused, and nobody works on it{until}"
-    return message, f"let it go on: `handrail override {run.id} resume --reason TEXT`"
+    return (
+        f"the run is paused, and nobody works on it{until}",
+        f"let it go on: `handrail override {run.id} resume --reason TEXT`",
+    )
 
 
 def _approval_pending(run: Run, position: Position) -> tuple[str, str]:
@@ -115,8 +117,10 @@ def _approval_pending(run: Run, position: Position) -> tuple[str, str]:
     left = approval.quorum - len(approval.approved_by)
     quorum_text = f", {left} of them" if left > 1 else ""
     until = f"unanswered, the run ends at {_format_time(approval.deadline)}"
-    hint = f"answer ({who}{quorum_text}): `handrail answer {approval.id} TEXT`; {until}"
-    return f"a person is asked: {approval.text}", hint
+    return (
+        f"a person is asked: {approval.text}",
+        f"answer ({who}{quorum_text}): `handrail answer {approval.id} TEXT`; {until}",
+    )
 
 
 def _claimed(
@@ -314,11 +318,10 @@ def _own_commit(offer: _Offer) -> MessageAndHint:
     if offer.eligible:
         return None
     names = _agent_names(offer.present)
-    message = (
+    return (
         f"it verifies what {names} committed in this run, and nobody else with {offer.role} is "
         "there"
-    )
-    return message, f"start another agent with {offer.role}"
+    ), f"start another agent with {offer.role}"
 
 
 def _not_theirs(offer: _Offer) -> MessageAndHint:

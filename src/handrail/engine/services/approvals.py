@@ -66,8 +66,11 @@ class ApprovalService:
         attempts; for settled ones only `get` returns these. Refused: bad_status."""
         before, limit = _parse_cursor(check_cursor(cursor)), check_limit(limit)
         if status is not None and status not in APPROVAL_STATUSES:
-            message = f"'{status[:40]}' is no status of an approval"
-            refuse("bad_status", message, f"it is one of {', '.join(APPROVAL_STATUSES)}")
+            refuse(
+                "bad_status",
+                f"'{status[:40]}' is no status of an approval",
+                f"it is one of {', '.join(APPROVAL_STATUSES)}",
+            )
 
         def page(store: Store) -> tuple[list[ApprovalRow], list[Approval]]:
             rows = store.approvals.list_newest(
@@ -112,8 +115,7 @@ class ApprovalService:
         command = c.Answer(
             approval_id=approval_id, by=person, text=text, decision=decision, digest=digest
         )
-        request = [approval_id, text, decision, digest]
-        key_row = self._gateway.key_row(key, person.name, request, {})
+        key_row = self._gateway.key_row(key, person.name, [approval_id, text, decision, digest], {})
         try:
             result = await self._gateway.execute(run_id, command, key=key_row)
         except RefusedError as refused:
@@ -128,8 +130,11 @@ class ApprovalService:
             not await self._access.call(self._store.notifications.add_answer_link, row)
             and await self.link(row.digest) is None
         ):
-            message = f"'{row.approval_id}' has {APPROVAL_LINKS_MAX} links already"
-            refuse("too_many_links", message, "use one of them")
+            refuse(
+                "too_many_links",
+                f"'{row.approval_id}' has {APPROVAL_LINKS_MAX} links already",
+                "use one of them",
+            )
 
     async def link(self, digest: str) -> AnswerLinkRow | None:
         """Return a link, even if it was used or has expired."""
@@ -235,8 +240,11 @@ def _attempt_history(
 
 
 def _refuse_unknown(approval_id: str) -> NoReturn:
-    message = f"there is no approval '{approval_id[:200]}'"
-    refuse("unknown_approval", message, "look at the list of approvals")
+    refuse(
+        "unknown_approval",
+        f"there is no approval '{approval_id[:200]}'",
+        "look at the list of approvals",
+    )
 
 
 def _explain_settled(refusal: Refusal, row: ApprovalRow | None) -> Refusal:
@@ -246,5 +254,6 @@ def _explain_settled(refusal: Refusal, row: ApprovalRow | None) -> Refusal:
     assert row.settled_at is not None, "an answer settles it"
     message = f"question '{row.id}' was answered already: {row.decision or 'answer'}"
     message = f"{message} by {row.answered_by} at {parse_iso(row.settled_at):%Y-%m-%d %H:%M:%S} UTC"
-    hint = f"`handrail why {row.execution_id}` says what came of it"
-    return replace(refusal, message=message, hint=hint)
+    return replace(
+        refusal, message=message, hint=f"`handrail why {row.execution_id}` says what came of it"
+    )

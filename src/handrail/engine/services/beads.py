@@ -82,8 +82,11 @@ class BeadService:
         the start of the run."""
         _check_context(context or {}, title, description, filed_by)
         if not -PRIORITY_MAX <= priority <= PRIORITY_MAX:
-            message = f"a priority is a number up to {PRIORITY_MAX:,}, not {priority}"
-            refuse("bad_priority", message, "take a smaller one")
+            refuse(
+                "bad_priority",
+                f"a priority is a number up to {PRIORITY_MAX:,}, not {priority}",
+                "take a smaller one",
+            )
         self._access.check_open()
         bead_id, run_id = uuid7().hex, uuid7().hex if workflow_id else ""
         request = ["bead", workflow_id, title, description, context, review, priority]
@@ -112,8 +115,11 @@ class BeadService:
     ) -> BeadView:
         """Create a bead without a run."""
         if start.review is not None:
-            message = f"'{start.title[:80]}' says how it is reviewed, and names no definition"
-            refuse("no_workflow", message, "leave `review` out, or name the definition")
+            refuse(
+                "no_workflow",
+                f"'{start.title[:80]}' says how it is reviewed, and names no definition",
+                "leave `review` out, or name the definition",
+            )
         bead = _idle_bead(start, priority, iso(self._clock()))
         first = await self._access.call(self._store.beads.create, bead, key_row)
         if first is None:
@@ -153,8 +159,11 @@ class BeadService:
         """List beads, the newest first, each as its row has it. Refused: bad_status, bad_type."""
         before, limit = check_cursor(cursor) or None, check_limit(limit)
         if status is not None and status not in BEAD_STATUSES:
-            message = f"'{status[:40]}' is no status of a bead"
-            refuse("bad_status", message, f"it is one of {', '.join(BEAD_STATUSES)}")
+            refuse(
+                "bad_status",
+                f"'{status[:40]}' is no status of a bead",
+                f"it is one of {', '.join(BEAD_STATUSES)}",
+            )
         if type is not None and type not in BEAD_TYPES:
             refuse("bad_type", f"'{type[:40]}' is no type of a bead", "it is work or approval")
         rows = await self._access.query(
@@ -207,8 +216,11 @@ class BeadService:
             _refuse_unknown(bead_id)
         context = merge_patch(msgspec.json.decode(row.context), patch)
         if reason := find_json_problem(context):
-            message = f"with this the context of bead '{bead_id}' cannot be stored: {reason}"
-            refuse("context_too_large", message, "take something out of it (a null removes a key)")
+            refuse(
+                "context_too_large",
+                f"with this the context of bead '{bead_id}' cannot be stored: {reason}",
+                "take something out of it (a null removes a key)",
+            )
         at = iso(
             max(self._clock(), parse_iso(row.updated_at) + MICROSECOND)
         )  # never the same as before
@@ -229,9 +241,11 @@ class BeadService:
         it is now. Refused: unknown_bead, no_workflow, unknown_place, and while a run is active
         bead_busy."""
         run_id = uuid7().hex
-        request = ["restart", bead_id, workflow_id, from_node]
         key_row = self._gateway.key_row(
-            key, by, request, {"execution_id": run_id, "bead_id": bead_id}
+            key,
+            by,
+            ["restart", bead_id, workflow_id, from_node],
+            {"execution_id": run_id, "bead_id": bead_id},
         )
         async with self.lock_for(bead_id):
             row = await self._access.call(self._store.beads.get, bead_id)
@@ -239,8 +253,11 @@ class BeadService:
                 _refuse_unknown(bead_id)
             definition = workflow_id or row.workflow_id
             if not definition:
-                message = f"bead '{bead_id}' has never run, and no definition is named"
-                refuse("no_workflow", message, "name a definition")
+                refuse(
+                    "no_workflow",
+                    f"bead '{bead_id}' has never run, and no definition is named",
+                    "name a definition",
+                )
             await self._check_no_active_run(bead_id, key_row)
             context = msgspec.json.decode(row.context)
             command = c.Start(
@@ -274,8 +291,11 @@ class BeadService:
             or await self._access.call(self._store.idempotency_keys.get, key_row.key, key_row.actor)
             is None
         ):
-            message = f"bead '{bead_id}' has the active run '{active_run_id}'"
-            refuse("bead_busy", message, "wait for its end, or close it")
+            refuse(
+                "bead_busy",
+                f"bead '{bead_id}' has the active run '{active_run_id}'",
+                "wait for its end, or close it",
+            )
 
     def lock_for(self, name: str) -> asyncio.Lock:
         """The lock of a bead or a bug that is being changed."""
@@ -342,8 +362,11 @@ class BeadService:
         row = await self._access.query(lambda store: store.beads.get_file(bead_id, name))
         if row is None:
             await self._check_bead_exists(bead_id)
-            message = f"bead '{bead_id}' has no file '{name[:FILE_NAME_CHARS_MAX]}'"
-            refuse("unknown_file", message, "look at the list of its files")
+            refuse(
+                "unknown_file",
+                f"bead '{bead_id}' has no file '{name[:FILE_NAME_CHARS_MAX]}'",
+                "look at the list of its files",
+            )
         return _file_info(row), row.content or b""
 
     async def _check_bead_exists(self, bead_id: str) -> None:
@@ -357,8 +380,11 @@ def _check_context(context: dict[str, Any], *texts: str) -> None:
         refuse("unusable", f"this cannot be stored: {reason}", "correct it and send it again")
     reserved = [name for name in ENGINE_KEYS if name in context]
     if reserved:
-        message = f"{' and '.join(reserved)} of a bead's context are the engine's own"
-        refuse("engine_keys", message, "leave them out")
+        refuse(
+            "engine_keys",
+            f"{' and '.join(reserved)} of a bead's context are the engine's own",
+            "leave them out",
+        )
 
 
 def _check_file(name: str, content: bytes, content_type: str) -> None:
@@ -456,5 +482,4 @@ def _file_info(row: FileRow) -> FileInfo:
 
 
 def _refuse_unknown(bead_id: str) -> NoReturn:
-    message = f"there is no bead '{bead_id[:200]}'"
-    refuse("unknown_bead", message, "look at the list of beads")
+    refuse("unknown_bead", f"there is no bead '{bead_id[:200]}'", "look at the list of beads")

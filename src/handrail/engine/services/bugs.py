@@ -97,10 +97,11 @@ class BugService:
             self._store.bugs.count_since, iso(now - timedelta(hours=1)), by
         )
         if recent_count >= BUGS_PER_HOUR_MAX or reporter_count >= BUGS_PER_REPORTER_MAX:
-            reason = (
-                f"{recent_count} bugs were filed within the hour, {reporter_count} of them by {by}"
+            return _to_result(
+                None,
+                f"{recent_count} bugs were filed within the hour, {reporter_count} of them by {by}",
+                error_signature,
             )
-            return _to_result(None, reason, error_signature)
         earlier = existing.bead_id if existing is not None else None
         bead_id, run_id = await self._file_bug(report, error_signature, digest, earlier, by)
         row = BugRow(

@@ -158,13 +158,22 @@ class ChannelService:
         await self._load(channel_id)
         view = await self._agents.get(agent_id)
         if view.in_process:
-            message = f"'{agent_id}' is a function of an engine, which takes no turns"
-            refuse("agent_in_process", message, "name an agent that claims its work")
+            refuse(
+                "agent_in_process",
+                f"'{agent_id}' is a function of an engine, which takes no turns",
+                "name an agent that claims its work",
+            )
         is_online = view.state is not AgentState.OFFLINE
-        command = ev.AddMember(
-            agent_id=agent_id, online=is_online, timeout_seconds=timeout_seconds, priority=priority
+        return await self.command(
+            channel_id,
+            ev.AddMember(
+                agent_id=agent_id,
+                online=is_online,
+                timeout_seconds=timeout_seconds,
+                priority=priority,
+            ),
+            by=by,
         )
-        return await self.command(channel_id, command, by=by)
 
     async def leave(self, channel_id: str, agent_id: str, *, by: str) -> ChannelView:
         """Remove a member. Refused: unknown_channel, unknown_agent (not a member)."""
@@ -213,10 +222,13 @@ class ChannelService:
         """Post a person's message. The same `key` means the same message. Refused: unknown_channel,
         unknown_agent (`to` is not a member), empty_message, long_message."""
         message_id = f"{by}:{key}" if key else uuid7().hex
-        command = ev.PostMessage(
-            message_id=message_id, author=by, text=_check_length(text, channel_id), to=to
+        return await self._post_message(
+            channel_id,
+            ev.PostMessage(
+                message_id=message_id, author=by, text=_check_length(text, channel_id), to=to
+            ),
+            by,
         )
-        return await self._post_message(channel_id, command, by)
 
     async def say(
         self,
@@ -232,14 +244,17 @@ class ChannelService:
         long_message."""
         await self._check_turn_chars(channel_id, agent_id, text)
         message_id = f"{agent_id}:{key}" if key else uuid7().hex
-        command = ev.Respond(
-            message_id=message_id,
-            agent_id=agent_id,
-            text=_check_length(text, channel_id),
-            turn=turn,
-            to=to,
+        return await self._post_message(
+            channel_id,
+            ev.Respond(
+                message_id=message_id,
+                agent_id=agent_id,
+                text=_check_length(text, channel_id),
+                turn=turn,
+                to=to,
+            ),
+            agent_id,
         )
-        return await self._post_message(channel_id, command, agent_id)
 
     async def _post_message(
         self, channel_id: str, command: ev.PostMessage | ev.Respond, by: str
@@ -264,8 +279,11 @@ class ChannelService:
             return
         turn = (await self._load(channel_id))[1].turn
         if turn is not None and (turn.agent_id, turn.number) == (agent_id, number):
-            message = f"'{agent_id}' has said {size:,} characters in this turn of '{channel_id}'"
-            refuse("long_message", message, f"complete it: {TURN_CHARS_MAX:,} are the most")
+            refuse(
+                "long_message",
+                f"'{agent_id}' has said {size:,} characters in this turn of '{channel_id}'",
+                f"complete it: {TURN_CHARS_MAX:,} are the most",
+            )
 
     def _count_turn_chars(self, channel: Channel, response: ev.Respond) -> None:
         key, turn = (channel.id, response.agent_id), channel.turn
@@ -292,8 +310,7 @@ class ChannelService:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + wait
         while True:  # until there is a message, or time is up
-            changed = self._changes.subscribe(stream)
-            try:
+            with self._changes.subscribe(stream) as changed:
                 rows = await self._read_log(channel_id, after, limit, reader)
                 seconds_left = deadline - loop.time()
                 if rows or seconds_left <= 0:
@@ -301,8 +318,6 @@ class ChannelService:
                 await asyncio.wait((changed,), timeout=seconds_left)
                 if changed.done():
                     changed.result()  # raises if the engine has failed
-            finally:
-                self._changes.unsubscribe(stream, changed)
 
     async def _read_log(
         self, channel_id: str, after: int, limit: int, reader: str | None
@@ -380,8 +395,10 @@ class ChannelService:
         """List the open channels, by id."""
         after, limit = check_cursor(cursor), check_limit(limit)
         rows = await self._access.query(lambda store: store.channels.list_open(after, limit + 1))
-        items = tuple(channel_view(row, decode_channel(row.state)) for row in rows[:limit])
-        return Page(items=items, next_cursor=rows[limit - 1].id if len(rows) > limit else None)
+        return Page(
+            items=tuple(channel_view(row, decode_channel(row.state)) for row in rows[:limit]),
+            next_cursor=rows[limit - 1].id if len(rows) > limit else None,
+        )
 
 
 _SHELL_EVENTS = (Opened, Closed, Noticed)
@@ -389,8 +406,11 @@ _SHELL_EVENTS = (Opened, Closed, Noticed)
 
 def _check_length(text: str, channel_id: str) -> str:
     if len(text) > MESSAGE_CHARS_MAX:
-        message = f"a message to channel '{channel_id}' has {len(text)} characters"
-        refuse("long_message", message, f"say it in at most {MESSAGE_CHARS_MAX}")
+        refuse(
+            "long_message",
+            f"a message to channel '{channel_id}' has {len(text)} characters",
+            f"say it in at most {MESSAGE_CHARS_MAX}",
+        )
     return text
 
 
@@ -412,5 +432,8 @@ def _disposition_of(change: ChannelStreamChange, row: ChannelLogRow) -> Disposit
 def _check_may_read(channel: Channel, reader: str) -> None:
     member = find_member(channel, reader)
     if member is None or PROPERTIES[member.state].receives is Receiving.NO:
-        message = f"agent '{reader}' receives nothing from channel '{channel.id}'"
-        refuse("not_receiving", message, "it has to be assigned to the channel, and online")
+        refuse(
+            "not_receiving",
+            f"agent '{reader}' receives nothing from channel '{channel.id}'",
+            "it has to be assigned to the channel, and online",
+        )

@@ -40,8 +40,7 @@ class DefinitionService:
         """Return all problems of a document, or its plan. A large document takes seconds: it is
         checked on a thread, one at a time, so that no other caller waits."""
         async with self._check_lock:
-            loop = asyncio.get_running_loop()
-            return await loop.run_in_executor(
+            return await asyncio.get_running_loop().run_in_executor(
                 None, check_definition, document, self._settings.kernel
             )
 
@@ -112,9 +111,11 @@ class DefinitionService:
             self._store.definitions.find_foreign, workflow_id, name, owner
         )
         if foreign is not None:
-            message = f"{owner} did not define '{foreign}'"
-            hint = "ask a ceo to edit it, or take another id and name"
-            refuse("foreign_definition", message, hint)
+            refuse(
+                "foreign_definition",
+                f"{owner} did not define '{foreign}'",
+                "ask a ceo to edit it, or take another id and name",
+            )
 
     async def list(self, cursor: str = "", limit: int = PAGE_ITEMS_DEFAULT) -> Page[DefinitionItem]:
         """List the newest version of each definition, by id."""
@@ -155,8 +156,11 @@ def check_guarded(row: DefinitionRow, team: str) -> dict[str, Any]:
     """Return the document of the guarded team of that id. Refused: not_guarded."""
     document = msgspec.json.decode(row.definition, type=dict[str, Any])
     if row.workflow_id != team or not document.get("metadata", {}).get("guarded"):
-        message = f"there is a definition '{team}' that is no guarded team"
-        refuse("not_guarded", message, "give the guarded run another name")
+        refuse(
+            "not_guarded",
+            f"there is a definition '{team}' that is no guarded team",
+            "give the guarded run another name",
+        )
     return document
 
 
@@ -166,8 +170,11 @@ def _required_owner(plan: Plan, by: str, role: str) -> str | None:
     if PERSON_LEVELS.get(role, -1) >= PERSON_LEVELS[OVERRIDE_LEVEL]:
         return None
     if plan.has_commit_nodes:
-        message = f"{by} ({role}) may not define '{plan.definition.name}': it has a commit node"
-        refuse("commit_unapproved", message, "ask a ceo to store it")
+        refuse(
+            "commit_unapproved",
+            f"{by} ({role}) may not define '{plan.definition.name}': it has a commit node",
+            "ask a ceo to store it",
+        )
     return by
 
 

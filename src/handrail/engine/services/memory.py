@@ -216,9 +216,12 @@ class MemoryService:
     async def use(self, memory_id: str, *, bead_id: str, execution_id: str) -> None:
         """Record that the memory answers the run: counted once, however often the run asks."""
         self._access.check_open()
-        at = iso(self._clock())
         await self._access.call(
-            self._store.ticket_memory.record_use, memory_id, bead_id, execution_id, at
+            self._store.ticket_memory.record_use,
+            memory_id,
+            bead_id,
+            execution_id,
+            iso(self._clock()),
         )
 
     async def list(
@@ -227,10 +230,11 @@ class MemoryService:
         """List all memories, the newest first. `q` is in the ticket or the resolution."""
         before, limit = check_cursor(cursor) or None, check_limit(limit)
         if q is not None and (len(q) > QUERY_CHARS_MAX or not q.isprintable()):
-            message = (
-                f"what is looked for is longer than {QUERY_CHARS_MAX} characters, or no plain text"
+            refuse(
+                "bad_query",
+                f"what is looked for is longer than {QUERY_CHARS_MAX} characters, or no plain text",
+                "look for a part of a ticket or a resolution",
             )
-            refuse("bad_query", message, "look for a part of a ticket or a resolution")
         rows = await self._access.query(
             lambda store: store.ticket_memory.list(text=q or None, before=before, limit=limit + 1)
         )
@@ -298,8 +302,9 @@ def _change_write(before: StreamRow | None, row: MemoryRow, change: MemoryChange
         )
     seq, head = (before.seq + 1, before.head) if before is not None else (1, EMPTY_HEAD)
     entry = journal_entry(MEMORY_STREAM, seq, head, [event])
-    row_after = StreamRow(name=MEMORY_STREAM, seq=seq, head=entry.hash)
-    return StreamWrite(expected_head=head, entry=entry, row=row_after)
+    return StreamWrite(
+        expected_head=head, entry=entry, row=StreamRow(name=MEMORY_STREAM, seq=seq, head=entry.hash)
+    )
 
 
 def _truncate(text: str, chars_max: int) -> str:
@@ -327,11 +332,15 @@ def _to_view(row: MemoryRow) -> MemoryView:
 
 
 def _refuse_unknown(memory_id: str) -> NoReturn:
-    message = f"there is no memory '{memory_id[:200]}'"
-    refuse("unknown_memory", message, "look at the list of memories")
+    refuse(
+        "unknown_memory", f"there is no memory '{memory_id[:200]}'", "look at the list of memories"
+    )
 
 
 def _refuse_withdrawn(row: MemoryRow) -> NoReturn:
     reasons = {"reopened": "its ticket was opened again", "failed": "its run did not end well"}
-    message = f"memory '{row.id}' is not used any more: {reasons[row.standing]}"
-    refuse("memory_withdrawn", message, "remove it, or let the ticket be resolved again")
+    refuse(
+        "memory_withdrawn",
+        f"memory '{row.id}' is not used any more: {reasons[row.standing]}",
+        "remove it, or let the ticket be resolved again",
+    )

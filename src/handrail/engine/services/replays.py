@@ -53,11 +53,14 @@ class ReplayService:
             raise InvalidDefinitionError(problems)
         distinct_ids = list(dict.fromkeys(run_ids))
         if not 0 < len(distinct_ids) <= REPLAYED_RUNS_MAX:
-            message = (
-                f"{len(distinct_ids)} runs were named; 1 to {REPLAYED_RUNS_MAX} are replayed "
-                "at once"
+            refuse(
+                "too_many_runs",
+                (
+                    f"{len(distinct_ids)} runs were named; 1 to {REPLAYED_RUNS_MAX} are replayed "
+                    "at once"
+                ),
+                "name fewer, or ask several times",
             )
-            refuse("too_many_runs", message, "name fewer, or ask several times")
         items = await self._query_exclusively(
             lambda store: _replay_runs(store, self._settings, distinct_ids, overrides)
         )
@@ -72,8 +75,11 @@ class ReplayService:
         limit would have cut more than `share` of the good ones. Refused: unknown_definition."""
         row = await self._gateway.load_newest_definition(workflow_id)
         if not 0 < runs <= TUNING_RUNS_MAX or not 0 <= share <= 1:
-            message = f"1 to {TUNING_RUNS_MAX} runs are looked at, and a share is between 0 and 1"
-            refuse("bad_limit", message, "ask for fewer runs, or another share")
+            refuse(
+                "bad_limit",
+                f"1 to {TUNING_RUNS_MAX} runs are looked at, and a share is between 0 and 1",
+                "ask for fewer runs, or another share",
+            )
         workflow_id, version = row.workflow_id, row.version
 
         def propose(store: Store) -> TuningReport:
@@ -103,8 +109,11 @@ class _PlanLoader:
             document = msgspec.json.decode(row.definition) if row is not None else None
             plan, _ = check_definition(document, self.settings)
             if plan is None:
-                message = f"there is no usable version {version} of the definition '{workflow_id}'"
-                refuse("unknown_definition", message, "`handrail check` says what is wrong with it")
+                refuse(
+                    "unknown_definition",
+                    f"there is no usable version {version} of the definition '{workflow_id}'",
+                    "`handrail check` says what is wrong with it",
+                )
             self.plans[workflow_id, version] = plan
         return plan
 
@@ -126,8 +135,11 @@ def _read_run_events(store: Store, run_id: str, events_left: int) -> list[RunEve
     if stored is None:
         refuse("unknown_run", f"there is no run '{run_id}'", "`handrail runs` lists them")
     if stored.row.seq > events_left:
-        message = f"the runs up to '{run_id}' have more than {REPLAYED_EVENTS_MAX:,} events"
-        refuse("too_many_events", message, "name fewer runs")
+        refuse(
+            "too_many_events",
+            f"the runs up to '{run_id}' have more than {REPLAYED_EVENTS_MAX:,} events",
+            "name fewer runs",
+        )
     try:
         return read_events(store, run_id, stored.row.seq)
     except EventsGoneError as error:

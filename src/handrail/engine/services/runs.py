@@ -177,8 +177,9 @@ class RunService:
     async def override(self, run_id: str, command: OverrideCommand, *, key: str = "") -> Run:
         """Override the run as a person. A migration without a step id stays where the run
         stands."""
-        request = [run_id, type(command).__name__, command]
-        key_row = self._gateway.key_row(key, command.by.name, request, {})
+        key_row = self._gateway.key_row(
+            key, command.by.name, [run_id, type(command).__name__, command], {}
+        )
         if isinstance(command, c.Migrate) and not command.step_id:
             current = await self._reader.state(run_id)
             command = replace(command, step_id=next(iter(current.positions), ""))
@@ -192,8 +193,7 @@ class RunService:
         cached = None if self._notifier.has_peers else self._reader.cached(run_id)
         while True:
             self._access.check_open()
-            ended = self._notifier.ends.subscribe(run_id)
-            try:
+            with self._notifier.ends.subscribe(run_id) as ended:
                 run = cached or await self._reader.state(run_id)
                 wait_seconds = self._recheck_seconds
                 if cached is not None:
@@ -205,8 +205,6 @@ class RunService:
                 await asyncio.wait((ended,), timeout=wait_seconds)
                 if ended.done():
                     return ended.result()
-            finally:
-                self._notifier.ends.unsubscribe(run_id, ended)
 
     async def changes(self, run_id: str, timeout: float | None = None) -> AsyncIterator[None]:
         """Yield at once, and then whenever the run may have changed, for `timeout` seconds at most.
@@ -215,8 +213,7 @@ class RunService:
         deadline = None if timeout is None else loop.time() + timeout
         while True:
             self._access.check_open()
-            changed = self._notifier.changes.subscribe(run_id)
-            try:
+            with self._notifier.changes.subscribe(run_id) as changed:
                 yield
                 wait_seconds = self._recheck_seconds
                 if deadline is not None:
@@ -224,8 +221,6 @@ class RunService:
                 if wait_seconds <= 0:
                     return
                 await asyncio.wait((changed,), timeout=wait_seconds)
-            finally:
-                self._notifier.changes.unsubscribe(run_id, changed)
 
     async def events(
         self, run_id: str, after: int = 0, *, follow: bool = True
@@ -257,5 +252,4 @@ class RunService:
     @property
     def _recheck_seconds(self) -> float:
         """How often a waiter looks for itself: maintenance notices what other engines commit."""
-        is_watched = self._notifier.is_watched
-        return self._settings.heartbeat if is_watched else self._settings.pulse
+        return self._settings.heartbeat if self._notifier.is_watched else self._settings.pulse

@@ -183,8 +183,9 @@ def coverage(first: str, second: str) -> float:
 @lru_cache(maxsize=CACHED_SIGNATURES_MAX)
 def _weights(ticket: str) -> Mapping[str, float]:
     title, _, text = ticket.partition(TITLE_SEPARATOR)
-    weights = {word: _weight(word) * TEXT_WORD_WEIGHT for word in text.split()}
-    return weights | {word: _weight(word) for word in title.split()}
+    return {word: _weight(word) * TEXT_WORD_WEIGHT for word in text.split()} | {
+        word: _weight(word) for word in title.split()
+    }
 
 
 def _weight(word: str) -> float:

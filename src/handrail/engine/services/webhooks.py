@@ -72,8 +72,7 @@ class WebhookService:
         self._access.check_open()
         await self._skip_past_events()
         if not await self._access.call(self._store.notifications.add_webhook, row):
-            message = f"there are {WEBHOOKS_MAX} webhooks already"
-            refuse("too_many_webhooks", message, "remove one")
+            refuse("too_many_webhooks", f"there are {WEBHOOKS_MAX} webhooks already", "remove one")
 
     async def list_enabled(self) -> list[WebhookRow]:
         return [row for row in await self.list() if row.disabled_at is None]
@@ -85,8 +84,11 @@ class WebhookService:
         """Return a webhook. Refused: unknown_webhook."""
         match = next((row for row in await self.list() if row.id == webhook_id), None)
         if match is None:
-            message = f"there is no webhook '{webhook_id[:200]}'"
-            refuse("unknown_webhook", message, "look at the list of webhooks")
+            refuse(
+                "unknown_webhook",
+                f"there is no webhook '{webhook_id[:200]}'",
+                "look at the list of webhooks",
+            )
         return match
 
     async def remove(self, webhook_id: str) -> None:
@@ -159,9 +161,8 @@ class WebhookService:
 
     async def mark_delivered(self, webhook_id: str, delivery_id: str) -> None:
         """Record that the delivery was received; the next may be sent at once."""
-        at = iso(self._clock())
         await self._access.call(
-            self._store.notifications.record_delivery, webhook_id, delivery_id, at
+            self._store.notifications.record_delivery, webhook_id, delivery_id, iso(self._clock())
         )
 
     async def mark_failed(
@@ -189,8 +190,12 @@ class WebhookService:
         waiting = await self.pending_counts()
         for row in hooks:
             if waiting.get(row.id, 0) > PENDING_DELIVERIES_MAX:
-                reason = f"more than {PENDING_DELIVERIES_MAX:,} deliveries wait for it"
-                await self.mark_failed(row.id, reason, timedelta(0), disable=True)
+                await self.mark_failed(
+                    row.id,
+                    f"more than {PENDING_DELIVERIES_MAX:,} deliveries wait for it",
+                    timedelta(0),
+                    disable=True,
+                )
 
     async def _occurrences_of(self, event: EventView) -> Sequence[Occurrence]:
         kind, run_id = event["type"], event.get("execution_id", "")
@@ -202,8 +207,10 @@ class WebhookService:
         if kind == "asked":
             return [("approval.opened", event["question"]["id"])]
         if kind == "reasked":
-            opened_id = event["question"]["id"]
-            return [("approval.void", event["question_id"]), ("approval.opened", opened_id)]
+            return [
+                ("approval.void", event["question_id"]),
+                ("approval.opened", event["question"]["id"]),
+            ]
         if kind == "answered":
             return [("approval.answered", event["question_id"])] if event.get("final", True) else []
         if kind == "ended":
