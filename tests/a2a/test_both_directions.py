@@ -3,7 +3,6 @@
 import asyncio
 import re
 import socket
-import time
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ from tests.a2a.a2a_server import open_worker, run_async, start_a2a_server
 from tests.cli.command_line import run_command
 from tests.client.live_server import Server
 from tests.kernel.driven_run import chain, node
-from tests.patience import PATIENCE
+from tests.patience import PATIENCE, wait_until
 
 import handrail
 from handrail.client.clients import SyncClient
@@ -31,13 +30,12 @@ def worker_of_the_page(address: str) -> handrail.Worker:
 
 def asked_at(admin_client: SyncClient, node_id: str) -> Approval:
     """The open question of that node, once there is one."""
-    until = time.monotonic() + 5 * PATIENCE
-    while time.monotonic() < until:
-        for question in admin_client.approvals.list(status="open").items:
-            if question.node_id == node_id:
-                return question
-        time.sleep(0.05)
-    raise AssertionError("nobody is asked")
+
+    def find() -> Approval | None:
+        opened = admin_client.approvals.list(status="open").items
+        return next((one for one in opened if one.node_id == node_id), None)
+
+    return wait_until(find, 5 * PATIENCE)
 
 
 def test_a_question_of_the_inner_run_is_answered_in_the_outer_and_both_end(

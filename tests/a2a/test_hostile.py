@@ -10,7 +10,15 @@ from typing import Any
 import pytest
 from tests.a2a.a2a_server import run_async
 from tests.agents.agent_runs import FIX
-from tests.engine.engines import ANA, PATIENCE, chain, manual_engine, node, start_run, until
+from tests.engine.engines import (
+    ANA,
+    PATIENCE,
+    chain,
+    manual_engine,
+    node,
+    start_run,
+    wait_until_async,
+)
 
 from handrail.agents import a2a
 from handrail.agents.a2a import RemoteLimits, a2a_agent
@@ -364,7 +372,7 @@ def test_runs_whose_tasks_have_the_same_name_end_each_by_itself():
         async with Hostile(says) as hostile, manual_engine("sqlite://", ManualClock()) as engine:
             engine.add_agent(a2a_agent(hostile.url), "backend-engineer", capacity=2)
             one, other = await start_run(engine, FIX), await start_run(engine, FIX)
-            await until(lambda: len(sent) == 2)
+            await wait_until_async(lambda: len(sent) == 2)
             await one.close(by=ANA, reason="not needed")
             (question,) = await other.questions(PATIENCE)
             return (await one.state()).terminal_status, question.text

@@ -7,7 +7,15 @@ import pytest
 from tests.a2a.a2a_server import run_async
 from tests.a2a.sdk_agent import Agent, Play, complete_with, serve_agent, words
 from tests.agents.agent_runs import FIX, PAIR
-from tests.engine.engines import ANA, PATIENCE, chain, manual_engine, node, start_run, until
+from tests.engine.engines import (
+    ANA,
+    PATIENCE,
+    chain,
+    manual_engine,
+    node,
+    start_run,
+    wait_until_async,
+)
 
 from handrail.agents.a2a import a2a_agent
 from handrail.engine.engine import Engine
@@ -105,9 +113,9 @@ async def never(agent: Agent, updater: Any, said: str) -> None:
 
 def test_a_run_that_is_closed_cancels_the_task():
     async def scene(run: RunHandle, engine: Engine, agent: Agent) -> None:
-        await until(lambda: bool(agent.heard))
+        await wait_until_async(lambda: bool(agent.heard))
         await run.close(by=ANA, reason="no longer needed")
-        await until(lambda: bool(agent.cancelled))
+        await wait_until_async(lambda: bool(agent.cancelled))
 
     agent = play(never, scene)
     assert agent.cancelled == [agent.heard[0][0]]

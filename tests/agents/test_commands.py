@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
+from tests.patience import wait_until
 
 from handrail.agents.commands import CommandLimits, run_command, run_command_sync
 
@@ -25,10 +26,7 @@ def alive(number: int) -> bool:
 
 
 def gone(number: int) -> bool:
-    deadline = time.monotonic() + 60
-    while alive(number) and time.monotonic() < deadline:
-        time.sleep(0.01)
-    return not alive(number)
+    return wait_until(lambda: not alive(number), 60)
 
 
 def test_a_command_says_what_it_says_and_how_it_ended(tmp_path: Path) -> None:

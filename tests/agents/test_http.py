@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 from tests.agents.agent_runs import FIX, PAIR
 from tests.agents.model_stub import ModelReply, ModelRequest, Stub
-from tests.engine.engines import ANA, manual_engine, run_async, start_run, until
+from tests.engine.engines import ANA, manual_engine, run_async, start_run, wait_until_async
 
 from handrail.agents.http import ServiceLimits, http_agent
 from handrail.kernel.run.state import Run
@@ -140,8 +140,8 @@ def test_a_run_that_is_closed_hangs_up_on_the_service():
         ):
             engine.add_agent(http_agent(stub.url), "backend-engineer")
             run = await start_run(engine, FIX)
-            await until(lambda: bool(stub.asked))
+            await wait_until_async(lambda: bool(stub.asked))
             await run.close(by=ANA, reason="no longer needed")
-            await until(lambda: stub.left == 1)
+            await wait_until_async(lambda: stub.left == 1)
 
     run_async(play())

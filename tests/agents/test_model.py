@@ -41,7 +41,7 @@ from tests.engine.engines import (
     node,
     run_async,
     start_run,
-    until,
+    wait_until_async,
     wait_until_idle,
 )
 
@@ -303,9 +303,9 @@ def test_a_run_that_is_closed_hangs_up_on_the_model(
             stub,
         ):
             run: RunHandle = await start_run(engine, load_builtin("helpdesk"), title="x")
-            await until(lambda: bool(stub.asked))
+            await wait_until_async(lambda: bool(stub.asked))
             await run.close(by=ANA, reason="no longer needed")
-            await until(lambda: stub.left == 1)
+            await wait_until_async(lambda: stub.left == 1)
             await wait_until_idle(engine)
             assert (await run.result(60)).terminal_status == "closed_by_human"
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from tests.agents.agent_runs import FIX, PAIR, failure_text, run_agent
-from tests.engine.engines import ANA, manual_engine, run_async, start_run, until
+from tests.engine.engines import ANA, manual_engine, run_async, start_run, wait_until_async
 
 from handrail.agents.commands import CommandLimits
 from handrail.agents.dispatch_input import AgentFunction
@@ -168,13 +168,13 @@ def test_nothing_of_a_program_outlives_its_turn(
         async with manual_engine("sqlite://", ManualClock()) as engine:
             engine.add_agent(agent, "backend-engineer")
             run = await start_run(engine, FIX)
-            await until((tmp_path / "pids").exists)
+            await wait_until_async((tmp_path / "pids").exists)
             pids = family(tmp_path)
             if "sleep" in then:
                 assert all(map(alive, pids))
                 await run.close(by=ANA, reason="no longer needed")
             await run.result(60)
-            await until(lambda: not any(map(alive, pids)))
+            await wait_until_async(lambda: not any(map(alive, pids)))
 
     run_async(play())
 
@@ -193,8 +193,8 @@ def test_an_engine_that_closes_leaves_no_program_behind(script: Script, tmp_path
         async with manual_engine("sqlite://", ManualClock()) as engine:
             engine.add_agent(agent, "backend-engineer")
             await start_run(engine, FIX)
-            await until((tmp_path / "pids").exists)
-        await until(lambda: not any(map(alive, family(tmp_path))))
+            await wait_until_async((tmp_path / "pids").exists)
+        await wait_until_async(lambda: not any(map(alive, family(tmp_path))))
 
     run_async(play())
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from tests.client.live_server import Server
+from tests.patience import wait_until
 
 from handrail import Worker
 from handrail.client.channel_turns import TurnRunner, WorkerTurn
@@ -60,18 +61,11 @@ def reads(
     raise AssertionError([one.text for one in found])
 
 
-def until(holds: Callable[[], bool], what: str) -> None:
-    end = time.monotonic() + PATIENCE
-    while not holds():
-        assert time.monotonic() < end, what
-        threading.Event().wait(0.02)
-
-
 def registered(admin_client: Any, agent: str) -> None:
     """Waits until it is."""
-    until(
+    wait_until(
         lambda: any(one.id == agent for one in admin_client.agents.list().items),
-        f"{agent} registers",
+        message=f"{agent} registers",
     )
 
 
@@ -327,9 +321,9 @@ def test_a_worker_that_was_lost_in_one_of_its_channels_is_queued_there_again(
             join(admin_client, "ada", channel=name)
         lost = ev.TakeOffline(agent_id="ada", detail="it was silent")
         server.do(server.engine.channels.command("reviews", lost, by="engine"))
-        until(
+        wait_until(
             lambda: admin_client.channels.get("reviews").states == {"ada": "QUEUED"},
-            "it is queued again",
+            message="it is queued again",
         )
         said = [one["type"] for one in _events(admin_client, "channel:reviews")]
         assert said.count("MemberAdded") == 2

@@ -10,6 +10,7 @@ import pytest
 from tests.client.conftest import ONE
 from tests.client.live_server import Server, free_port
 from tests.kernel.driven_run import chain, node, team
+from tests.patience import wait_until_async
 
 import handrail
 from handrail import Worker
@@ -314,8 +315,7 @@ def test_what_a_thread_returns_for_an_ended_run_is_dropped_and_its_place_is_kept
             await rig.ask(began.wait)
             await rig.ask(rig.admin_client.runs.override, first, "close", "enough")
             second = await rig.filed()
-            while "dispatch_cancelled" not in caplog.text:
-                await asyncio.sleep(0.01)
+            await wait_until_async(lambda: "dispatch_cancelled" in caplog.text)
             await rig.heard(3)
             assert served == [first]
             free.set()
@@ -397,8 +397,7 @@ def test_a_worker_survives_a_restart_of_the_server_with_its_work_in_hand(
         async with At(worker):
             await began.wait()
             await rig.ask(rig.server.stop)
-            while "server_lost" not in caplog.text:
-                await asyncio.sleep(0.01)
+            await wait_until_async(lambda: "server_lost" in caplog.text)
             go_on.set()
             await rig.ask(rig.server.start)
             await rig.ended(first)
@@ -489,8 +488,7 @@ def test_a_worker_that_is_disabled_waits_until_it_is_enabled(
         await rig.ask(rig.admin_client.agents.enable, "worker-1", enabled=False)
         execution = await rig.filed()
         async with At(worker):
-            while "worker_disabled" not in caplog.text:
-                await asyncio.sleep(0.01)
+            await wait_until_async(lambda: "worker_disabled" in caplog.text)
             assert (await rig.ask(rig.admin_client.runs.get, execution)).status == "running"
             await rig.ask(rig.admin_client.agents.enable, "worker-1")
             await rig.ended(execution)
@@ -614,8 +612,7 @@ def test_a_result_that_comes_too_late_is_dropped(rig: Rig, caplog: pytest.LogCap
             await began.wait()
             await rig.ask(rig.admin_client.runs.override, execution, "close", "enough")
             go_on.set()
-            while "result_dropped" not in caplog.text:
-                await asyncio.sleep(0.01)
+            await wait_until_async(lambda: "result_dropped" in caplog.text)
             second = await rig.filed()
             assert (await rig.ended(second)).terminal_status == "done_success"
 

@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +14,7 @@ import pytest
 from tests.cli.command_line import run_command
 from tests.client.conftest import ONE
 from tests.client.live_server import Server, free_port
+from tests.patience import wait_until
 
 ROLE = "backend-engineer"
 PATIENCE = 60.0
@@ -81,11 +81,8 @@ def process(
         found.communicate()
 
 
-def until(path: Path) -> None:
-    end = time.monotonic() + PATIENCE
-    while not path.exists():
-        assert time.monotonic() < end, f"{path.name} is there in time"
-        time.sleep(0.01)
+def wait_for_file(path: Path) -> None:
+    wait_until(path.exists, message=f"{path.name} is not there in time")
 
 
 def filed(admin_client: Any) -> str:
@@ -118,7 +115,7 @@ def test_a_worker_that_is_told_to_end_hands_back_what_it_cannot_finish(
     written(tmp_path, work, grace=0.1)
     execution = filed(admin_client)
     with process(tmp_path, server) as running:
-        until(tmp_path / "began")
+        wait_for_file(tmp_path / "began")
         running.send_signal(number)
         _, told = running.communicate(timeout=PATIENCE)
     assert running.returncode == 0, told
@@ -134,7 +131,7 @@ def test_a_worker_that_is_told_to_end_finishes_what_it_can(
     written(tmp_path, SLOW)
     execution = filed(admin_client)
     with process(tmp_path, server) as running:
-        until(tmp_path / "began")
+        wait_for_file(tmp_path / "began")
         running.send_signal(signal.SIGTERM)
         (tmp_path / "go-on").touch()
         running.communicate(timeout=PATIENCE)
@@ -149,7 +146,7 @@ def test_a_second_signal_ends_it_at_once(
     written(tmp_path, STUCK, grace=600)
     filed(admin_client)
     with process(tmp_path, server) as running:
-        until(tmp_path / "began")
+        wait_for_file(tmp_path / "began")
         running.send_signal(number)
         assert running.stderr is not None
         for line in running.stderr:

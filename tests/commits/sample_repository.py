@@ -4,12 +4,11 @@ process can be made to stand still, and changes that are approved."""
 import asyncio
 import os
 import subprocess
-import time
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any, TypeVar
 
-from tests.patience import PATIENCE
+from tests.patience import PATIENCE, wait_until
 
 from handrail.commits import (
     ApprovedChange,
@@ -57,12 +56,9 @@ def git(folder: Path, *words: str, stdin: str = "", ok: bool = True) -> str:
     return ran.stdout.strip() if ok else ran.stdout + ran.stderr
 
 
-def wait(holds: Callable[[], object]) -> None:
+def wait_for_process(holds: Callable[[], object]) -> None:
     """Until another process has come so far."""
-    until = time.monotonic() + 6 * PATIENCE
-    while not holds():
-        assert time.monotonic() < until, "it never came so far"
-        time.sleep(0.02)
+    wait_until(holds, 6 * PATIENCE)
 
 
 class Gate:
@@ -103,7 +99,7 @@ class Gate:
         for path in (self.place, self._held):
             path.unlink(missing_ok=True)
         if self.reached:
-            wait(lambda: not self.goes_on)
+            wait_for_process(lambda: not self.goes_on)
             self._reached.unlink()
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 from tests.commits.bead_workers import FIX, decide_answer
 from tests.commits.sample_repository import Gate, SampleRepository
-from tests.patience import PATIENCE
+from tests.patience import PATIENCE, wait_until_async
 
 from handrail import Client
 from handrail.client.clients import AsyncClient
@@ -27,11 +27,9 @@ SECONDS = 30 * PATIENCE
 TRIES = 5
 
 
-async def until(holds: Callable[[], object]) -> None:
+async def wait_for_processes(holds: Callable[[], object]) -> None:
     """Until other processes have come so far."""
-    async with asyncio.timeout(SECONDS):
-        while not holds():
-            await asyncio.sleep(0.2)
+    await wait_until_async(holds, SECONDS)
 
 
 class Server:
@@ -96,7 +94,7 @@ class Servers:
         stops what it did; then the next one comes."""
         for _ in range(TRIES):
             gate.shut()
-            await until(lambda: gate.reached)
+            await wait_for_processes(lambda: gate.reached)
             with suppress(psutil.NoSuchProcess):
                 above = {one.pid for one in psutil.Process(gate.pid).parents()}
                 for server in self.alive:

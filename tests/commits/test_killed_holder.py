@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from tests.commits.sample_repository import SampleRepository, run_async, wait
+from tests.commits.sample_repository import SampleRepository, run_async, wait_for_process
 
 from handrail.commits import CommitLane
 
@@ -39,7 +39,7 @@ def test_a_holder_that_is_killed_leaves_one_commit_all_the_same(moment: str, tmp
     assert holder.stdin is not None
     holder.stdin.write(msgspec.json.encode(change))
     holder.stdin.close()
-    wait(lambda: gate.reached)
+    wait_for_process(lambda: gate.reached)
     holder.kill()
     holder.wait()
     for pipe in (holder.stdout, holder.stderr):

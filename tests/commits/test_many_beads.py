@@ -16,7 +16,7 @@ import msgspec
 import pytest
 from tests.commits.bead_workers import ANA, FIX, SHARED, crew
 from tests.commits.sample_repository import SampleRepository, git
-from tests.commits.server_processes import Servers, open_crewed_servers, until
+from tests.commits.server_processes import Servers, open_crewed_servers, wait_for_processes
 from tests.kernel.driven_run import chain, node
 from tests.patience import PATIENCE
 
@@ -149,7 +149,7 @@ async def killed_at(sample: SampleRepository, servers: Servers, moment: str, bea
     holder = await servers.holder(gate)
     fence = sample.fence()
     await servers.kill(holder)
-    await until(lambda: sample.fence() > fence)
+    await wait_for_processes(lambda: sample.fence() > fence)
     await asyncio.to_thread(gate.open)
 
 

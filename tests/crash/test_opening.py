@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from tests.crash.load import _task, _workflow
+from tests.patience import wait_until_async
 
 from handrail.engine import opening
 from handrail.engine.engine import Engine
@@ -46,8 +47,7 @@ def test_an_engine_that_closes_begins_nothing_new(tmp_path: Path, asynchronous: 
         async with asyncio.timeout(SECONDS), opening.open(f"sqlite:///{tmp_path}/a.db") as engine:
             engine.add_agent(waits if asynchronous else blocks, "left", capacity=2)
             await _waiting(engine, 10)
-            while len(begun) < 2:
-                await asyncio.sleep(0.001)
+            await wait_until_async(lambda: len(begun) >= 2)
 
     asyncio.run(play())
     stop.set()

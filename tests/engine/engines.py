@@ -1,13 +1,13 @@
 """Engines under test: no clock but the test's, no waiting for time to pass."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
 from itertools import count
 from typing import Any, TypeVar
 
 from tests.kernel.driven_run import ANA, chain, edge, node, team, workflow
-from tests.patience import PATIENCE
+from tests.patience import PATIENCE, wait_until_async
 
 from handrail.engine import opening
 from handrail.engine.dispatch.dispatch import Dispatch
@@ -21,7 +21,17 @@ from handrail.kernel.run.machine import replay
 from handrail.testing.clock import ManualClock
 from handrail.testing.engine_simulation import abandon_engine
 
-__all__ = ["ANA", "PATIENCE", "abandon_engine", "chain", "edge", "node", "team", "workflow"]
+__all__ = [
+    "ANA",
+    "PATIENCE",
+    "abandon_engine",
+    "chain",
+    "edge",
+    "node",
+    "team",
+    "wait_until_async",
+    "workflow",
+]
 
 T = TypeVar("T")
 ROLE = "backend-engineer"
@@ -160,9 +170,3 @@ async def check_stored(engine: Engine, run_id: str) -> None:
     assert {d.fence for d in engine.store.dispatches.list(run_id)} == open_fences
     asked = {a.id for a in engine.store.approvals.list(execution_id=run_id, status="open")}
     assert asked == set(run.pending_approvals)
-
-
-async def until(holds: Callable[[], bool]) -> None:
-    """Other tasks go on until it holds."""
-    while not holds():
-        await asyncio.sleep(0.001)

@@ -22,7 +22,7 @@ from tests.engine.engines import (
     run_async,
     start_run,
     team,
-    until,
+    wait_until_async,
     wait_until_idle,
     workflow,
 )
@@ -104,13 +104,13 @@ def test_who_has_waited_is_served_before_who_comes(url: str, clock: ManualClock)
             for title in "abc":
                 await engine.start("w", title=title)
                 clock.advance(1)
-            await until(lambda: served == ["a"])
+            await wait_until_async(lambda: served == ["a"])
             gates["a"].set()
             await engine.start("w", title="d", priority=-1)
-            await until(lambda: served == ["a", "b"])
+            await wait_until_async(lambda: served == ["a", "b"])
             for gate in "bcd":
                 gates.setdefault(gate, asyncio.Event()).set()
-            await until(lambda: served == ["a", "b", "c", "d"])
+            await wait_until_async(lambda: served == ["a", "b", "c", "d"])
 
     run_async(play())
 
@@ -176,7 +176,9 @@ def test_nobody_verifies_what_they_committed_and_nobody_waits_for_them(
             await engine.define({**chain(node("t", role="qa-engineer")), "name": "other"})
             engine.add_agent(lambda d: DONE, "engineering-manager", "qa-engineer", capacity=1)
             run = await engine.start("w")
-            await until(lambda: [d.place for d in engine.store.dispatches.list(run.id)] == ["v"])
+            await wait_until_async(
+                lambda: [d.place for d in engine.store.dispatches.list(run.id)] == ["v"]
+            )
             await engine.tick()
             other = await engine.start("other")
             assert (await other.result(60)).terminal_status == "done_success"
@@ -380,7 +382,7 @@ def test_work_past_its_timeout_escalates_and_the_function_is_stopped(url: str, c
 
             run = await start_run(engine, chain(node("a", timeout=300)))
             engine.add_agent(sleep, ROLE)
-            await until(lambda: engine.local_executor.active_count == 1)
+            await wait_until_async(lambda: engine.local_executor.active_count == 1)
             await advance_with_ticks(engine, clock, 290)
             assert not stopped.is_set()
             await advance_with_ticks(engine, clock, 20)
@@ -433,13 +435,13 @@ def test_work_in_hand_is_stopped_when_it_counts_no_more(how: str, url: str, cloc
                 roles = (ROLE, "qa-engineer")
                 run = await start_run(engine, {**BOTH, "nodes": [*_with_roles(BOTH, *roles)]})
                 engine.add_agent(sleep, ROLE)
-            await until(lambda: engine.local_executor.active_count == 1)
+            await wait_until_async(lambda: engine.local_executor.active_count == 1)
             if how == "sibling":
                 await (await register_worker(engine, "qa-engineer")).work()
             else:
                 await run.close(by=ANA, reason="enough")
             assert (await run.result(60)).has_ended
-            await until(lambda: not engine.local_executor.active_count)
+            await wait_until_async(lambda: not engine.local_executor.active_count)
             assert stopped == ["t" if how == "terminate" else "a"]
             assert await events_of(engine, run.id, Reported) == [] or how == "sibling"
             await check_stored(engine, run.id)

@@ -18,7 +18,7 @@ from tests.engine.engines import (
     node,
     run_async,
     start_run,
-    until,
+    wait_until_async,
     wait_until_idle,
 )
 
@@ -306,10 +306,10 @@ def test_a_function_on_a_thread_that_comes_back_too_late_changes_nothing(clock: 
         async with manual_engine("sqlite://", clock) as engine:
             run = await start_run(engine, chain(node("a")))
             engine.add_agent(slow, ROLE)
-            await until(lambda: engine.local_executor.active_count == 1)
+            await wait_until_async(lambda: engine.local_executor.active_count == 1)
             ended = await run.close(by=ANA, reason="enough")
             gate.set()
-            await until(back.is_set)
+            await wait_until_async(back.is_set)
             await wait_until_idle(engine)
             assert (await run.state()).seq == ended.seq
 
@@ -358,9 +358,9 @@ def test_a_function_that_never_stops_does_not_keep_an_engine_from_closing(
         async with manual_engine("sqlite://", clock) as engine:
             await start_run(engine, chain(node("a")))
             engine.add_agent(never, ROLE)
-            await until(lambda: engine.local_executor.active_count == 1)
+            await wait_until_async(lambda: engine.local_executor.active_count == 1)
         gate.set()
-        await until(lambda: not engine.local_executor.active_count)
+        await wait_until_async(lambda: not engine.local_executor.active_count)
 
     run_async(play())
 

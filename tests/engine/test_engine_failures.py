@@ -18,6 +18,7 @@ from tests.engine.engines import (
     run_async,
     start_run,
 )
+from tests.patience import wait_until_async
 
 from handrail.engine.commit import committer, run_change
 from handrail.kernel.run import commands as c
@@ -184,9 +185,7 @@ def test_a_database_that_is_away_is_asked_again_but_not_all_the_time(
 
             monkeypatch.setattr(engine.store.dispatches, "reserve", away)
             engine.add_agent(lambda d: DONE, ROLE)
-            async with asyncio.timeout(PATIENCE):
-                while not asked:
-                    await asyncio.sleep(0.01)
+            await wait_until_async(lambda: asked)
             await asyncio.sleep(0.3)
             assert len(asked) < 30
             monkeypatch.setattr(engine.store.dispatches, "reserve", reserve)

@@ -23,7 +23,7 @@ from tests.engine.engines import (
     register_worker,
     run_async,
     start_run,
-    until,
+    wait_until_async,
     wait_until_idle,
 )
 
@@ -68,7 +68,7 @@ def test_after_a_crash_a_run_goes_on_and_nothing_reported_is_done_again(
         engine = await engine_to_abandon(shared_url, clock)
         run = await start_run(engine, THREE)
         engine.add_agent(code, ROLE, "qa-engineer")
-        await until(lambda: ("c", 1) in worked)
+        await wait_until_async(lambda: ("c", 1) in worked)
         before = await engine.runs.history(run.id)
         await abandon_engine(engine)
         async with manual_engine(shared_url, clock) as engine:

@@ -21,7 +21,7 @@ from tests.engine.engines import (
     run_async,
     start_run,
     team,
-    until,
+    wait_until_async,
     wait_until_idle,
 )
 
@@ -257,7 +257,7 @@ def test_those_who_wait_are_served_as_work_comes_within_the_capacity(url: str, c
             await engine.define(ONE)
             await engine.agents.register("ada", [ROLE], 2)
             waiting = [asyncio.create_task(engine.claims.claim("ada", 60, [])) for _ in range(2)]
-            await until(lambda: len(list(engine.matcher.free_slots(ROLE))) == 2)
+            await wait_until_async(lambda: len(list(engine.matcher.free_slots(ROLE))) == 2)
             assert await engine.claims.claim("ada", 60, []) is None  # two are on their way already
             runs = await asyncio.gather(*(engine.start("w") for _ in range(4)))
             found = await asyncio.gather(*waiting)
@@ -276,7 +276,7 @@ def test_a_look_at_what_is_held_that_has_grown_old_is_taken_again(
             await engine.define(ONE)
             await engine.agents.register("ada", [ROLE])
             waiting = asyncio.create_task(engine.claims.claim("ada", 60, []))
-            await until(lambda: len(list(engine.matcher.free_slots(ROLE))) == 1)
+            await wait_until_async(lambda: len(list(engine.matcher.free_slots(ROLE))) == 1)
             looked, go_on = asyncio.Event(), asyncio.Event()
             io = engine._access.call
 
@@ -308,7 +308,7 @@ def test_a_claim_that_nobody_waits_for_any_more_leaves_no_seat(url: str, clock: 
             await engine.define(ONE)
             await engine.agents.register("ada", [ROLE])
             waiting = asyncio.create_task(engine.claims.claim("ada", 60))
-            await until(lambda: len(list(engine.matcher.free_slots(ROLE))) == 1)
+            await wait_until_async(lambda: len(list(engine.matcher.free_slots(ROLE))) == 1)
             waiting.cancel()
             await asyncio.wait((waiting,))
             assert list(engine.matcher.free_slots(ROLE)) == []
@@ -328,10 +328,10 @@ def test_who_waits_for_work_is_alive_all_the_while(file_url: str, clock: ManualC
             await engine.define(ONE)
             await engine.agents.register("ada", [ROLE])
             waiting = asyncio.create_task(engine.claims.claim("ada", 60))
-            await until(lambda: len(list(engine.matcher.free_slots(ROLE))) == 1)
+            await wait_until_async(lambda: len(list(engine.matcher.free_slots(ROLE))) == 1)
             for _ in range(4):
                 clock.advance(30)
-                await until(lambda: beat_at(engine, "ada") == iso(clock.now()))
+                await wait_until_async(lambda: beat_at(engine, "ada") == iso(clock.now()))
                 await engine.tick()
             await engine.start("w")
             dispatch = await waiting

@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from tests.engine.engines import DONE, ROLE, chain, events_of, node, start_run, until
+from tests.engine.engines import DONE, ROLE, chain, events_of, node, start_run, wait_until_async
 from tests.failover.replicated_database import Pair
 
 from handrail.engine import opening
@@ -40,7 +40,7 @@ def test_a_claim_that_arrives_after_its_connection_broke_is_not_left_lying(
                 return DONE
 
             run = await start_run(engine, TWO_STEPS)
-            await until(lambda: bool(engine.committer.uncertain_claims))
+            await wait_until_async(lambda: bool(engine.committer.uncertain_claims))
             await asyncio.to_thread(pair.standby.start)
             ended = await run.result(SECONDS)
             assert ended.terminal_status == "done_success"

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from tests.client.live_server import Server
-from tests.guard.test_server_recorder import guard_on, soon
+from tests.guard.test_server_recorder import guard_on, wait_until
 from tests.patience import PATIENCE
 
 from handrail.client.clients import Client, SyncClient
@@ -92,7 +92,7 @@ def program(server: Server, team: str, does: str = "") -> Iterator[tuple[subproc
 def ended(person: SyncClient, run_id: str, clock: Ahead) -> Any:
     """The run, once nothing was heard of it for long."""
     clock.by += SILENCE
-    return soon(lambda: (it := person.runs.get(run_id)).stop and it)
+    return wait_until(lambda: (it := person.runs.get(run_id)).stop and it)
 
 
 def is_replayed_the_same(person: SyncClient, run_id: str) -> bool:
@@ -113,7 +113,7 @@ def test_the_question_of_a_program_that_is_killed_is_void_and_can_be_answered_no
     server, person, clock
 ):
     with program(server, "asking", "ask") as (one, run_id):
-        question = soon(
+        question = wait_until(
             lambda: [q for q in person.approvals.list().items if q.execution_id == run_id]
         )
         one.kill()
@@ -126,7 +126,7 @@ def test_the_question_of_a_program_that_is_killed_is_void_and_can_be_answered_no
 
 def test_an_answer_that_comes_when_the_program_is_gone_keeps_no_run_alive(server, person, clock):
     with program(server, "answered", "ask") as (one, run_id):
-        question = soon(
+        question = wait_until(
             lambda: [q for q in person.approvals.list().items if q.execution_id == run_id]
         )
         one.kill()
@@ -159,8 +159,10 @@ def test_a_server_that_comes_and_goes_is_told_all_of_it(tmp_path, monkeypatch):
         for source, target in ("ab", "bc"):
             run.handoff(source, target)
             with one:
-                soon(lambda: run.recorded)
-                soon(lambda at=target: at in one.do(one.engine.runs.state(run.recorded)).positions)
+                wait_until(lambda: run.recorded)
+                wait_until(
+                    lambda at=target: at in one.do(one.engine.runs.state(run.recorded)).positions
+                )
         one.start()
     try:
         with Client(one.url, one.token("ceo", "ann")) as person:

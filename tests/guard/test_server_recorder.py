@@ -1,8 +1,7 @@
 """A guarded run on a server: there while it goes on, with people's answers, the same at last."""
 
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from datetime import UTC, datetime
@@ -11,7 +10,7 @@ from typing import Any
 import pytest
 from tests.client.live_server import Server, free_port
 from tests.guard.test_recording import STORIES
-from tests.patience import PATIENCE
+from tests.patience import PATIENCE, wait_until
 
 import handrail
 from handrail import Guard, Stopped, StopRules
@@ -49,28 +48,19 @@ def guard_on(server: Server, **given: Any) -> Guard:
     return Guard(record=server.url, token=token, **{"answer_seconds": 3 * PATIENCE, **given})
 
 
-def soon(look: Callable[[], Any]) -> Any:
-    """What it finds, once it finds something."""
-    until = time.monotonic() + PATIENCE
-    while not (found := look()):
-        assert time.monotonic() < until, "it does not come"
-        time.sleep(0.05)
-    return found
-
-
 def open_question(person: SyncClient, run: handrail.GuardedRun) -> Any:
     def look() -> Any:
         items = person.approvals.list(status="open").items
         return next((one for one in items if one.execution_id == run.recorded), None)
 
-    return soon(look)
+    return wait_until(look)
 
 
 def test_a_run_is_there_while_it_goes_on(server, person):
     with guard_on(server).run("ticket 1", task="why?", team="pair") as run:
         run.handoff("planner", "coder", reason="tests are red")
-        soon(lambda: run.recorded)
-        seen = soon(lambda: (it := person.runs.get(run.recorded)).handoff_sequence and it)
+        wait_until(lambda: run.recorded)
+        seen = wait_until(lambda: (it := person.runs.get(run.recorded)).handoff_sequence and it)
         assert (seen.status, seen.current_node_id) == ("running", "coder")
         assert run.recorded in [item.id for item in person.runs.list(status="running").items]
         assert "elsewhere" in person.runs.explain(run.recorded).waiting[0].message
@@ -146,9 +136,9 @@ def test_who_closes_the_run_on_the_server_stops_the_program(server, person, monk
     monkeypatch.setattr(server_recorder, "HEARTBEAT_SECONDS", 0.1)
     with pytest.raises(Stopped) as caught, guard_on(server).run("r", team="closed") as run:
         run.handoff("a", "b")
-        soon(lambda: run.recorded)
+        wait_until(lambda: run.recorded)
         person.runs.override(run.recorded, "close", "enough of it")
-        soon(lambda: run.server_end)
+        wait_until(lambda: run.server_end)
         run.handoff("b", "c")
     assert (caught.value.stop.rule, run.report().terminal_status) == ("closed", "closed_by_human")
     assert [event.target for event in run.events if isinstance(event, HandedOff)] == ["b"]
@@ -161,7 +151,7 @@ def test_a_pause_on_the_server_holds_the_record_up_and_not_the_program(server, p
     monkeypatch.setattr(server_recorder, "RETRY_SECONDS", 0.1)
     with guard_on(server).run("r", team="paused") as run:
         run.handoff("a", "b")
-        soon(lambda: person.runs.list(q=run.recorded).items if run.recorded else None)
+        wait_until(lambda: person.runs.list(q=run.recorded).items if run.recorded else None)
         person.runs.override(run.recorded, "pause", "let me look")
         run.handoff("b", "c")
         person.runs.override(run.recorded, "resume", "go on")
@@ -189,7 +179,7 @@ def test_a_server_that_comes_later_is_told_all_of_it(tmp_path, monkeypatch):
         run.handoff("a", "b")
         run.handoff("b", "a")
         with server:
-            soon(lambda: run.recorded)
+            wait_until(lambda: run.recorded)
             run.handoff("a", "c")
             run.complete()
             assert run.recorder is not None
@@ -201,7 +191,7 @@ def test_a_server_that_comes_later_is_told_all_of_it(tmp_path, monkeypatch):
 def test_only_who_began_it_tells_of_a_run_and_only_of_a_guarded_one(server, person):
     with guard_on(server).run("r", team="mine") as run:
         run.handoff("a", "b")
-        soon(lambda: run.recorded)
+        wait_until(lambda: run.recorded)
         with (
             Client(server.url, server.token("operator", "other")) as other,
             pytest.raises(AccessDeniedError),
@@ -255,7 +245,7 @@ def test_what_cannot_have_been_is_refused_and_changes_nothing(server, person, ev
 def test_what_is_on_record_is_verified_and_every_invariant_holds(server, person):
     with guard_on(server).run("r", team="checked") as run:
         run.handoff("a", "b")
-        soon(lambda: person.runs.list(q=run.recorded).items if run.recorded else None)
+        wait_until(lambda: person.runs.list(q=run.recorded).items if run.recorded else None)
         store = open_maintenance_store(server.database, read_only=True)
         try:
             found, wrong = verify(store), check_database(store)

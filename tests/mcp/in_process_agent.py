@@ -1,13 +1,10 @@
 """Agents at a server whose clock is the test's, by the SDK's own client, all in one process."""
 
-import asyncio
-import inspect
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
 import httpx
-from tests.engine.engines import PATIENCE
 from tests.mcp.mcp_clients import Agent
 from tests.server.harness import ADDRESS, ServerHarness
 
@@ -51,13 +48,3 @@ async def open_agent_session(
                 yield Agent(spoken), seat
         finally:
             await seat.end()
-
-
-async def until(holds: Callable[[], bool | Awaitable[bool]]) -> None:
-    """Waits until that is so."""
-    async with asyncio.timeout(PATIENCE):
-        while True:
-            found = holds()
-            if await found if inspect.isawaitable(found) else found:
-                return
-            await asyncio.sleep(0.001)

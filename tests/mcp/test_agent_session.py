@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 from tests.engine.engines import run_async
-from tests.mcp.in_process_agent import ManualTime, open_agent_session, until
+from tests.mcp.in_process_agent import ManualTime, open_agent_session
+from tests.patience import wait_until_async
 from tests.server.harness import ASKS, PLAIN, WORKER, ServerHarness
 
 from handrail.testing.clock import ManualClock
@@ -49,7 +50,7 @@ def test_what_is_in_hand_is_kept_alive_while_the_agent_works_and_does_not_call(p
             held = await work_of(harness)
             for _ in range(3):  # twice as long as a lease
                 harness.clock.advance(seconds=40)
-                await until(lambda: heard(harness))
+                await wait_until_async(lambda: heard(harness))
                 await harness.engine.tick()
                 assert await work_of(harness) == held
             assert "accepted" in await agent.do("answer", outcome="success", text="done")
@@ -98,7 +99,7 @@ def test_an_agent_that_does_not_call_for_too_long_has_gone_away_and_hears_of_it(
             time.now = 899
             assert "Go on" in await agent.do("progress")
             time.now += 901
-            await until(lambda: not seat.held)
+            await wait_until_async(lambda: not seat.held)
             assert await work_of(harness) == ()
             again = await agent.do("claim", wait=0)
             assert "is over: you did not call for 900 seconds" in again
@@ -115,7 +116,7 @@ def test_an_agent_hears_that_its_run_has_ended_meanwhile(play: Played):
             await agent.claimed()
             body = {"action": "close", "reason": "not needed"}
             await harness.ceo.post(f"/executions/{bead['execution_id']}/override", json=body)
-            await until(lambda: not seat.held)
+            await wait_until_async(lambda: not seat.held)
             assert "Stop working on it" in await agent.refused("progress")
             assert "nothing to do" in await agent.do("claim", wait=0)
 

@@ -12,8 +12,8 @@ import httpx
 import pytest
 from tests.client.live_server import Server, free_port
 from tests.client.protocol_servers import serve_app
-from tests.mcp.in_process_agent import until
 from tests.mcp.mcp_clients import PATIENCE, ROLE
+from tests.patience import wait_until_async
 
 from handrail.cli.asgi import AuthRateLimit
 from handrail.client.bearer import read_bearer_token
@@ -105,10 +105,10 @@ def test_who_hangs_up_in_mid_claim_is_given_nothing_until_it_comes_again(
         await place.does(ada, "register", roles=[ROLE])
         seat = await place.seats.open_session(ada)
         claiming = asyncio.create_task(place.does(ada, "claim", wait=50))
-        await until(lambda: seat.idle_seconds == 0.0)
+        await wait_until_async(lambda: seat.idle_seconds == 0.0)
         claiming.cancel()
         await asyncio.gather(claiming, return_exceptions=True)
-        await until(lambda: seat.idle_seconds > 0.0)
+        await wait_until_async(lambda: seat.idle_seconds > 0.0)
         await asyncio.to_thread(admin_client.beads.create, "a bug", workflow_id="one")
         assert not seat.held
         assert "# Dispatch" in await place.does(ada, "claim", wait=20)

@@ -5,7 +5,6 @@ import json
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -14,6 +13,7 @@ import pytest
 from tests.client.live_server import Server
 from tests.client.protocol_servers import environment
 from tests.mcp.mcp_clients import PATIENCE, ROLE, over_stdio
+from tests.patience import wait_until
 
 from handrail.client.clients import SyncClient
 
@@ -83,9 +83,7 @@ def test_an_agent_that_goes_away_gives_its_work_back(server: Server, admin_clien
             assert len(admin_client.agents.get("ada").current_work) == 1
 
     asyncio.run(play())
-    until = time.monotonic() + PATIENCE
-    while admin_client.agents.get("ada").current_work and time.monotonic() < until:
-        time.sleep(0.05)
+    wait_until(lambda: not admin_client.agents.get("ada").current_work)
     lost = admin_client.runs.list_steps(filed.execution_id or "").items[0]
     assert (lost.agent, lost.outcome) == ("ada", "lost")
 

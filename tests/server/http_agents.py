@@ -1,9 +1,9 @@
 """Agents that work over HTTP, in tests: what they send, and what they were given."""
 
-import asyncio
 from typing import Any
 
 import httpx
+from tests.patience import wait_until_async
 from tests.server.harness import ADDRESS, ServerHarness, expect_json
 
 from handrail.api.operation import API_PREFIX
@@ -99,8 +99,4 @@ async def warning_codes(harness: ServerHarness, execution_id: str) -> list[str]:
 
 async def wait_for_long_polls(harness: ServerHarness, count: int = 1) -> None:
     """Until so many requests wait."""
-    for _ in range(100_000):
-        if harness.served.long_polls.count == count:
-            return
-        await asyncio.sleep(0)
-    raise AssertionError(f"{harness.served.long_polls.count} requests wait, not {count}")
+    await wait_until_async(lambda: harness.served.long_polls.count == count)

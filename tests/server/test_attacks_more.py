@@ -4,7 +4,7 @@ import asyncio
 import io
 import json
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from threading import Event
 from typing import Any
@@ -14,6 +14,7 @@ import pytest
 import uvicorn
 from msgspec.structs import replace
 from tests.engine.engines import PATIENCE, chain, node
+from tests.patience import wait_until_async
 from tests.server.harness import (
     ADDRESS,
     ASKS,
@@ -572,12 +573,6 @@ async def listening() -> AsyncIterator[tuple[int, ServerState]]:
         await asyncio.gather(*state.tasks, return_exceptions=True)
 
 
-async def until(holds: Callable[[], object]) -> None:
-    async with asyncio.timeout(PATIENCE):
-        while not holds():
-            await asyncio.sleep(0.005)
-
-
 async def sent(port: int, text: bytes) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=4_096)
     writer.write(text)
@@ -600,10 +595,10 @@ def clocks(state: ServerState) -> list[bool]:
 async def test_nobody_is_cut_off_whose_request_came_whole():
     async with listening() as (port, state):
         _, waiting = await sent(port, b"GET /wait HTTP/1.1\r\nhost: x\r\n\r\n")
-        await until(lambda: state.tasks)
+        await wait_until_async(lambda: state.tasks)
         assert clocks(state) == [False]
         waiting.close()
-        await until(lambda: not state.connections)
+        await wait_until_async(lambda: not state.connections)
         reader, writer = await sent(port, b"GET /small HTTP/1.1\r\nhost: x\r\n\r\n")
         for _ in range(3):
             await reader.readuntil(b"x\r\n0\r\n\r\n")
@@ -617,7 +612,7 @@ async def test_empty_lines_keep_no_connection_open():
         reader, writer = await sent(port, b"GET /small HTTP/1.1\r\nhost: x\r\n\r\n")
         await reader.readuntil(b"x\r\n0\r\n\r\n")
         writer.write(b"\r\n")
-        await until(lambda: clocks(state) == [True])
+        await wait_until_async(lambda: clocks(state) == [True])
         writer.write(b"GET /small HTTP/1.1\r\nhost: x\r\n\r\n")
         await reader.readuntil(b"x\r\n0\r\n\r\n")
         assert clocks(state) == [False]
@@ -634,7 +629,7 @@ async def test_a_head_that_does_not_end_is_cut_off(begin: bytes):
             for _ in range(1_000):
                 writer.write(b"a" * 100_000)
                 await writer.drain()
-        await until(lambda: not state.connections)
+        await wait_until_async(lambda: not state.connections)
         assert b"200 OK" not in await rest(reader)
         writer.close()
 
@@ -649,7 +644,7 @@ ENDLESS = b"POST /wait HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n
 async def test_what_stands_behind_a_body_is_bounded_and_dropped(begin: bytes, more: bytes):
     async with listening() as (port, state):
         reader, writer = await sent(port, ENDLESS)
-        await until(lambda: state.tasks)
+        await wait_until_async(lambda: state.tasks)
         (one,) = state.connections
         heads = list(one.headers)  # pyright: ignore[reportAttributeAccessIssue]
         writer.write(begin)
@@ -657,7 +652,7 @@ async def test_what_stands_behind_a_body_is_bounded_and_dropped(begin: bytes, mo
             for _ in range(1_000):
                 writer.write(more)
                 await writer.drain()
-        await until(lambda: not state.connections)
+        await wait_until_async(lambda: not state.connections)
         assert one.headers == heads  # pyright: ignore[reportAttributeAccessIssue]
         assert b"200 OK" not in await rest(reader)
         writer.close()
@@ -670,15 +665,15 @@ async def test_who_sends_many_requests_ahead_is_cut_off_and_who_sends_some_is_an
         for _ in range(50):
             await asyncio.wait_for(reader.readuntil(b"x\r\n0\r\n\r\n"), PATIENCE)
         writer.close()
-        await until(lambda: not state.connections)
+        await wait_until_async(lambda: not state.connections)
         reader, writer = await sent(port, b"GET /wait HTTP/1.1\r\nhost: x\r\n\r\n")
-        await until(lambda: state.tasks)
+        await wait_until_async(lambda: state.tasks)
         (one,) = state.connections
         with suppress(ConnectionError):
             for _ in range(100):
                 writer.write(ask * 1_000)
                 await writer.drain()
-        await until(lambda: not state.connections)
+        await wait_until_async(lambda: not state.connections)
         assert len(one.pipeline) <= http_protocol.PIPELINED_MAX  # pyright: ignore[reportAttributeAccessIssue]
         writer.close()
 
@@ -703,7 +698,7 @@ async def test_a_request_that_comes_too_slowly_is_cut_off(
     async with listening() as (port, state):
         reader, writer = await sent(port, begin)
         await rest(reader)
-        await until(lambda: not state.connections)
+        await wait_until_async(lambda: not state.connections)
         writer.close()
 
 
@@ -712,7 +707,7 @@ async def test_a_reader_that_takes_nothing_is_cut_off(monkeypatch: pytest.Monkey
     async with listening() as (port, state):
         reader, writer = await sent(port, b"GET / HTTP/1.1\r\nhost: x\r\n\r\n")
         await asyncio.wait_for(reader.readexactly(1), PATIENCE)
-        await until(lambda: not state.connections)
+        await wait_until_async(lambda: not state.connections)
         assert len(await rest(reader)) < SIZE
         writer.close()
 
@@ -729,7 +724,7 @@ async def test_a_reader_that_takes_its_time_is_served(monkeypatch: pytest.Monkey
     monkeypatch.setattr(http_protocol.BoundedHTTPProtocol, "_check_stall", counted)
     async with listening() as (port, _):
         reader, writer = await sent(port, b"GET / HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")
-        await until(lambda: len(looked) > 2)
+        await wait_until_async(lambda: len(looked) > 2)
         assert len(await rest(reader)) > SIZE
         writer.close()
 
@@ -739,6 +734,6 @@ async def test_a_request_hears_of_the_end_also_if_another_was_sent_behind_it():
     ask = b"GET /wait HTTP/1.1\r\nhost: x\r\n\r\n"
     async with listening() as (port, state):
         _, writer = await sent(port, ask + ask)
-        await until(lambda: any(one.pipeline for one in state.connections))  # pyright: ignore[reportAttributeAccessIssue]
+        await wait_until_async(lambda: any(one.pipeline for one in state.connections))  # pyright: ignore[reportAttributeAccessIssue]
         writer.close()
     assert GONE == ["/wait"]

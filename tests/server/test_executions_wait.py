@@ -10,18 +10,10 @@ import pytest
 import uvicorn
 from msgspec.structs import replace
 from tests.server.harness import ASKS, PLAIN, ServerHarness, expect_json, expect_problem
+from tests.server.http_agents import wait_for_long_polls
 
 from handrail.server.process import ClosingServer
 from handrail.server.settings import ServerSettings
-
-
-async def _at(harness: ServerHarness, count: int) -> None:
-    """Until so many requests wait."""
-    for _ in range(10_000):
-        if harness.served.long_polls.count == count:
-            return
-        await asyncio.sleep(0.001)
-    raise AssertionError(f"{harness.served.long_polls.count} requests wait, not {count}")
 
 
 @pytest.mark.requirement("H1.4")
@@ -29,13 +21,13 @@ async def test_whoever_waits_has_the_result_when_the_run_ends(harness: ServerHar
     await harness.define(PLAIN)
     path = f"/executions/{(await harness.file('plain'))['execution_id']}"
     waiting = asyncio.create_task(harness.viewer.get(path, params={"wait": 60}))
-    await _at(harness, 1)
+    await wait_for_long_polls(harness, 1)
     began = time.monotonic()
     harness.works()
     run = expect_json(await waiting)
     assert time.monotonic() - began < 30, "not when the time was over"
     assert (run["status"], run["terminal_status"]) == ("ended", "done_success")
-    await _at(harness, 0)
+    await wait_for_long_polls(harness, 0)
 
 
 @pytest.mark.requirement("H1.4")
@@ -43,7 +35,7 @@ async def test_many_who_wait_are_all_told(harness: ServerHarness):
     await harness.define(PLAIN)
     path = f"/executions/{(await harness.file('plain'))['execution_id']}"
     asked = [asyncio.create_task(harness.viewer.get(path, params={"wait": 60})) for _ in range(50)]
-    await _at(harness, 50)
+    await wait_for_long_polls(harness, 50)
     harness.works()
     runs = [expect_json(answer) for answer in await asyncio.gather(*asked)]
     assert {run["status"] for run in runs} == {"ended"}
@@ -85,7 +77,7 @@ async def test_there_is_a_bound_for_how_many_wait(harness: ServerHarness):
     await harness.define(PLAIN)
     path = f"/executions/{(await harness.file('plain'))['execution_id']}"
     waiting = [asyncio.create_task(harness.viewer.get(path, params={"wait": 60})) for _ in range(2)]
-    await _at(harness, 2)
+    await wait_for_long_polls(harness, 2)
     answer = await harness.viewer.get(path, params={"wait": 60})
     expect_problem(answer, 503, "too_many_waiting")
     assert answer.headers["retry-after"]
@@ -98,7 +90,7 @@ async def test_whoever_waits_is_told_when_the_server_is_about_to_end(harness: Se
     await harness.define(PLAIN)
     path = f"/executions/{(await harness.file('plain'))['execution_id']}"
     waiting = asyncio.create_task(harness.viewer.get(path, params={"wait": 60}))
-    await _at(harness, 1)
+    await wait_for_long_polls(harness, 1)
     harness.served.long_polls.draining.set()
     assert expect_json(await waiting)["status"] == "running"
     assert expect_json(await harness.viewer.get(path, params={"wait": 60}))["status"] == "running"
@@ -132,7 +124,7 @@ async def test_whoever_hangs_up_frees_the_place(harness: ServerHarness):
     ):
         path = f"{url}/api/v1/executions/{run_id}"
         waiting = asyncio.create_task(client.get(path, params={"wait": 60}))
-        await _at(harness, 1)
+        await wait_for_long_polls(harness, 1)
         waiting.cancel()
         await asyncio.gather(waiting, return_exceptions=True)
-        await _at(harness, 0)
+        await wait_for_long_polls(harness, 0)

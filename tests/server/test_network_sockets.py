@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from tests.client.live_server import Server
 from tests.engine.engines import PATIENCE, chain, node
+from tests.patience import wait_until_async
 from tests.server.harness import PLAIN, WORKER
 
 from handrail.kernel.result import Outcome, Result
@@ -60,25 +61,17 @@ def heard(line: socket.socket, text: str) -> None:
 def waiting(server: Server, count: int) -> None:
     """Until so many requests wait at the server."""
 
-    async def look() -> None:
-        async with asyncio.timeout(PATIENCE):
-            assert server._served is not None
-            while server._served.long_polls.count != count:
-                await asyncio.sleep(0.005)
-
-    server.do(look())
+    assert server._served is not None
+    served = server._served
+    server.do(wait_until_async(lambda: served.long_polls.count == count))
 
 
 def connected(server: Server, count: int) -> None:
     """Until so many connections are open."""
 
-    async def look() -> None:
-        async with asyncio.timeout(PATIENCE):
-            assert server._uvicorn is not None
-            while len(server._uvicorn.server_state.connections) != count:
-                await asyncio.sleep(0.005)
-
-    server.do(look())
+    assert server._uvicorn is not None
+    connections = server._uvicorn.server_state.connections
+    server.do(wait_until_async(lambda: len(connections) == count))
 
 
 def define(server: Server, document: dict[str, Any]) -> str:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from tests.cli.command_line import run_command
-from tests.engine.engines import ANA, advance_with_ticks, manual_engine, run_async, until
+from tests.engine.engines import ANA, advance_with_ticks, manual_engine, run_async, wait_until_async
 from tests.engine.interactive_runs import run_to_end
 
 from handrail.engine.dispatch.dispatch import Dispatch
@@ -46,7 +46,7 @@ def test_a_specialist_who_is_not_there_is_told_to_the_ceo_who_may_send_another(c
             done = Result(outcome=Outcome.SUCCESS, text="reproduced")
             await engine.add_agent(lambda _: done, "qa-engineer")
             run = await started(engine)
-            await until(lambda: not engine.local_executor.active_count)
+            await wait_until_async(lambda: not engine.local_executor.active_count)
             await advance_with_ticks(engine, clock, 60)
             found = await dossier(run)
             assert found.node_id == "investigation"
@@ -73,7 +73,7 @@ def test_a_triage_that_takes_too_long_is_stopped_and_told_to_the_ceo(clock: Manu
 
             run = await started(engine)
             engine.add_agent(hangs, "qa-engineer")
-            await until(lambda: engine.local_executor.active_count == 1)
+            await wait_until_async(lambda: engine.local_executor.active_count == 1)
             await advance_with_ticks(engine, clock, 310)
             await stopped.wait()
             found = await dossier(run)
