@@ -28,7 +28,7 @@ from handrail.teams.healing.sample_server import SampleServer
 from handrail.teams.healing.sample_shop import ShopBug, load_bugs, make_shop
 from handrail.teams.healing.service import Service
 from handrail.views.approvals import Approval, approvals
-from handrail.views.definition_statistics import DefinitionStatistics
+from handrail.views.statistics import DefinitionStatistics
 
 SECONDS_MAX = 1_800.0
 """A bug that has not ended by then never ends."""

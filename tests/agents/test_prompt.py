@@ -14,8 +14,8 @@ from handrail.agents.dispatch_input import as_dispatch_view
 from handrail.engine.dispatch.dispatch import Dispatch
 from handrail.kernel.definition.model import NodeType
 from handrail.kernel.result import Evidence, Outcome, Result
+from handrail.kernel.run.decide import RunDecision
 from handrail.kernel.run.events import Faulted
-from handrail.kernel.run.machine import RunDecision
 from handrail.store.beads import FileRow
 from handrail.teams import BUILTIN_IDS, load_builtin
 from handrail.views.dispatches import DispatchView

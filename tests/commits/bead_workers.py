@@ -25,7 +25,7 @@ from handrail.engine.engine import Engine, RefusedError
 from handrail.engine.environment import EngineSettings
 from handrail.kernel.definition.model import Settings
 from handrail.kernel.result import Outcome, Result
-from handrail.kernel.run.machine import Person
+from handrail.kernel.run.state import Person
 from handrail.server.process import serve
 
 ANA = Person(name="ana", role="ceo")

@@ -19,9 +19,9 @@ from tests.kernel.driven_run import chain, edge, node, plan_of, team, workflow
 
 from handrail.kernel.result import Check, Evidence, Outcome, Result, Usage
 from handrail.kernel.run import commands as c
+from handrail.kernel.run.decide import decide_and_apply
 from handrail.kernel.run.events import RunEvent
-from handrail.kernel.run.machine import Person, Run, decide_and_apply
-from handrail.kernel.run.state import Position, PositionPhase
+from handrail.kernel.run.state import Person, Position, PositionPhase, Run
 from handrail.kernel.run.workflow import ADVANCEABLE_PHASES
 
 FOLDER = Path(__file__).parent / "runs"

@@ -30,7 +30,7 @@ from handrail.engine.dispatch.dispatch import Dispatch
 from handrail.engine.engine import Engine, RefusedError
 from handrail.engine.environment import EngineSettings
 from handrail.kernel.result import Outcome, Result
-from handrail.kernel.run.machine import Person
+from handrail.kernel.run.state import Person
 from handrail.store.rows import JournalEntry, StoreError
 from handrail.store.store import Store
 from handrail.store.urls import open_store

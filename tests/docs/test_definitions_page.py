@@ -17,8 +17,7 @@ PAGE = (ROOT / "docs/definitions.md").read_text(encoding="utf-8")
 SOURCES = (
     "kernel/definition/reader.py",
     "kernel/definition/plan.py",
-    "kernel/definition/workflow_checks.py",
-    "kernel/definition/team_checks.py",
+    "kernel/definition/checks.py",
     "kernel/definition/feasibility.py",
     "engine/document_parser.py",
     "cli/definitions.py",

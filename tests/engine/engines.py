@@ -17,7 +17,7 @@ from handrail.engine.services.runs import RunHandle
 from handrail.kernel.definition.model import Settings
 from handrail.kernel.result import Outcome, Result
 from handrail.kernel.run.events import RunEvent
-from handrail.kernel.run.machine import replay
+from handrail.kernel.run.evolve import replay
 from handrail.testing.clock import ManualClock
 from handrail.testing.engine_simulation import abandon_engine
 

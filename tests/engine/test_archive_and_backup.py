@@ -26,7 +26,7 @@ from handrail.engine.audit.verification import verify
 from handrail.engine.maintenance import retention
 from handrail.engine.maintenance.archive_file import check_archive
 from handrail.kernel.run import commands as c
-from handrail.kernel.run.machine import Person
+from handrail.kernel.run.state import Person
 from handrail.store.database import BrokenBackupError
 from handrail.store.maintenance import MaintenanceStore
 from handrail.store.rows import NoteRow, StoreError, iso

@@ -15,13 +15,9 @@ from handrail.engine.interactive_run import (
     answering_person,
 )
 from handrail.kernel.result import Outcome, Result
-from handrail.kernel.run.events import (
-    Ended,
-    Offered,
-    RunEvent,
-    Started,
-)
-from handrail.kernel.run.machine import Run, replay
+from handrail.kernel.run.events import Ended, Offered, RunEvent, Started
+from handrail.kernel.run.evolve import replay
+from handrail.kernel.run.state import Run
 from handrail.teams.scripted import generic_agents
 from handrail.testing.clock import ManualClock
 

@@ -24,7 +24,7 @@ from handrail.engine.maintenance.retention import archive, backup, restore
 from handrail.engine.services.memory import CANDIDATES_MAX, SIMILARITY_MIN
 from handrail.engine.services.similarity import WORDS_MAX, score, search_words, signature, words
 from handrail.kernel.result import Outcome, Result
-from handrail.kernel.run.machine import Run
+from handrail.kernel.run.state import Run
 from handrail.store.urls import open_maintenance_store
 from handrail.testing.clock import ManualClock
 from handrail.views.memories import RESOLUTION_CHARS_MAX, MemoryView

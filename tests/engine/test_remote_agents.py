@@ -28,9 +28,9 @@ from tests.engine.engines import (
 from handrail.engine.engine import Engine
 from handrail.kernel.result import Outcome, Result
 from handrail.kernel.run.events import Claimed, Lost, Offered
+from handrail.kernel.run.state import dispatch_id
 from handrail.store.rows import iso
 from handrail.testing.clock import ManualClock
-from handrail.views.steps import dispatch_id
 
 pytest_plugins = ["tests.fixtures_postgres"]
 

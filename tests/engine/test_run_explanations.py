@@ -25,7 +25,7 @@ from handrail.kernel.stop.rules import StopRule
 from handrail.store.rows import AgentRow, DispatchRow, iso
 from handrail.testing.clock import ManualClock
 from handrail.views.report import build_report
-from handrail.views.run_details import WaitReason
+from handrail.views.run_view import WaitReason
 
 pytest_plugins = ["tests.fixtures_postgres"]
 

@@ -13,7 +13,7 @@ from handrail.engine.queries import statistics as figuring
 from handrail.kernel.result import Outcome, Result, Usage
 from handrail.store.urls import open_maintenance_store
 from handrail.testing.clock import ManualClock
-from handrail.views.definition_statistics import DefinitionStatistics
+from handrail.views.statistics import DefinitionStatistics
 
 pytest_plugins = ["tests.fixtures_postgres"]
 

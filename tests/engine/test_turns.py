@@ -8,7 +8,7 @@ from tests.engine.engines import DONE, ROLE, chain, manual_engine, node, run_asy
 from handrail.engine.dispatch.dispatch import Dispatch
 from handrail.engine.engine import Engine
 from handrail.kernel.result import Result
-from handrail.kernel.run.machine import Run
+from handrail.kernel.run.state import Run
 from handrail.testing.clock import ManualClock
 
 RUNS = 20

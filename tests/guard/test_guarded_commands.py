@@ -17,7 +17,7 @@ from handrail.guard.team_definition import guard_events, team_definition
 from handrail.kernel.definition.limits import ASKS_MAX, Constraints, Limits
 from handrail.kernel.definition.model import TerminalStatus
 from handrail.kernel.definition.plan import Plan, check_definition
-from handrail.kernel.json_values import VALUE_ITEMS_MAX
+from handrail.kernel.input_checks import VALUE_ITEMS_MAX
 from handrail.kernel.result import Check, Evidence, Result, Usage
 from handrail.kernel.run import commands as c
 from handrail.kernel.run.decide import decide_and_apply
@@ -34,8 +34,7 @@ from handrail.kernel.run.events import (
     RunEvent,
     Started,
 )
-from handrail.kernel.run.guarded import ASK_SECONDS_MAX
-from handrail.kernel.run.guarded_events import NAME_CHARS_MAX, STEPS_MAX
+from handrail.kernel.run.guarded import ASK_SECONDS_MAX, NAME_CHARS_MAX, STEPS_MAX
 from handrail.kernel.run.lookahead import apply_guarded_events
 from handrail.kernel.run.state import Person, Run, Stop
 from handrail.kernel.stop.ledger import Ledger

@@ -19,6 +19,7 @@ from handrail.kernel.definition.model import Settings
 from handrail.kernel.definition.plan import Plan, check_definition
 from handrail.kernel.result import Evidence, Outcome, Result
 from handrail.kernel.run import commands as c
+from handrail.kernel.run.decide import decide
 from handrail.kernel.run.events import (
     Asked,
     HandedOff,
@@ -27,7 +28,9 @@ from handrail.kernel.run.events import (
     RunEvent,
     is_measure_neutral,
 )
-from handrail.kernel.run.machine import Person, Run, decide, evolve, measure
+from handrail.kernel.run.evolve import evolve
+from handrail.kernel.run.measure import measure
+from handrail.kernel.run.state import Person, Run
 
 FIGURES = ("dispatches", "handoffs", "transitions", "questions", "asks")
 HASTY = Settings(role_grace=0)

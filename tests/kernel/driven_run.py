@@ -8,16 +8,11 @@ from handrail.kernel.definition.model import Settings
 from handrail.kernel.definition.plan import Plan, check_definition
 from handrail.kernel.result import Check, Evidence, Outcome, Result, Usage
 from handrail.kernel.run import commands as c
+from handrail.kernel.run.decide import RunDecision, decide
 from handrail.kernel.run.events import RunEvent
-from handrail.kernel.run.machine import (
-    Person,
-    Run,
-    RunDecision,
-    decide,
-    evolve,
-    measure,
-    replay,
-)
+from handrail.kernel.run.evolve import evolve, replay
+from handrail.kernel.run.measure import measure
+from handrail.kernel.run.state import Person, Run
 
 DEFAULTS = Settings()
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)

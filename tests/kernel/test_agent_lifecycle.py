@@ -7,6 +7,7 @@ import msgspec
 import pytest
 
 from handrail.kernel.agent_lifecycle import (
+    LOG_NAMES,
     LOST_TRIGGERS,
     PROPERTIES,
     TRANSITIONS,
@@ -14,7 +15,6 @@ from handrail.kernel.agent_lifecycle import (
     TransitionLog,
     Trigger,
     is_in_queue,
-    log_name,
     transition,
 )
 from handrail.kernel.decision import Refusal
@@ -130,7 +130,7 @@ def test_a_transition_is_logged_with_the_names_of_the_example():
         agent_id="pm",
         from_=AgentState.ACTIVE,
         to=AgentState.QUEUED,
-        trigger=log_name(Trigger.TURN_COMPLETE),
+        trigger=LOG_NAMES[Trigger.TURN_COMPLETE],
         channel="reviews",
     )
     assert msgspec.json.decode(msgspec.json.encode(line)) == {
@@ -155,4 +155,4 @@ def test_a_transition_is_logged_with_the_names_of_the_example():
     ],
 )
 def test_the_log_names_the_trigger_without_its_case(trigger: Trigger, logged: str):
-    assert log_name(trigger) == logged
+    assert LOG_NAMES[trigger] == logged

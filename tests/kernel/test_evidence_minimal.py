@@ -33,8 +33,14 @@ from handrail.kernel.run.events import (
 )
 from handrail.kernel.run.evolve import evolve
 from handrail.kernel.run.state import Run, Stop
-from handrail.kernel.stop.ledger import Ledger, add_handoff, add_result, find_edge, renew
-from handrail.kernel.stop.progress import assess_result
+from handrail.kernel.stop.ledger import (
+    Ledger,
+    add_handoff,
+    add_result,
+    assess_result,
+    find_edge,
+    renew,
+)
 from handrail.kernel.stop.rules import (
     FiredRule,
     RuleContext,

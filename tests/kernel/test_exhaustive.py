@@ -14,7 +14,10 @@ from tests.kernel.adversary import FIGURES, TooBigError, explore, oracle
 from tests.kernel.driven_run import NOON, chain, edge, node, team, workflow
 
 from handrail.kernel.run import commands as c
-from handrail.kernel.run.machine import Person, decide, measure, replay
+from handrail.kernel.run.decide import decide
+from handrail.kernel.run.evolve import replay
+from handrail.kernel.run.measure import measure
+from handrail.kernel.run.state import Person
 from handrail.testing.random_definitions import random_team, random_workflow
 
 HUNDRED = 100

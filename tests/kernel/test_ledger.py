@@ -26,12 +26,12 @@ from handrail.kernel.stop.ledger import (
     Tally,
     add_handoff,
     add_result,
+    assess_result,
     edge_key,
     edge_symbol,
     find_edge,
     renew,
 )
-from handrail.kernel.stop.progress import assess_result
 from handrail.kernel.stop.rules import RuleContext, StopRule, judge_result
 
 STRICT = Limits()

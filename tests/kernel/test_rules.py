@@ -32,11 +32,11 @@ from handrail.kernel.stop.ledger import (
     Tally,
     add_handoff,
     add_result,
+    assess_result,
     edge_key,
     find_edge,
     renew,
 )
-from handrail.kernel.stop.progress import assess_result
 from handrail.kernel.stop.repetition import repetition_period
 from handrail.kernel.stop.rules import (
     RULE_ORDER,

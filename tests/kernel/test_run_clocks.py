@@ -7,9 +7,11 @@ from tests.kernel.driven_run import ANA, NOON, DrivenRun, chain, node, plan_of, 
 
 from handrail.kernel.definition.model import Settings
 from handrail.kernel.run import commands as c
-from handrail.kernel.run.effects import CancelDispatch
+from handrail.kernel.run.clocks import next_due
+from handrail.kernel.run.decide import decide
+from handrail.kernel.run.decision_builder import CancelDispatch
 from handrail.kernel.run.events import Ended, TimedOut
-from handrail.kernel.run.machine import decide, evolve, next_due
+from handrail.kernel.run.evolve import evolve
 
 DAY = 86_400
 QUICK = chain(node("a", timeout=60, queue_timeout=30), node("b"))

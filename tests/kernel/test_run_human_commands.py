@@ -18,7 +18,8 @@ from tests.kernel.driven_run import (
 
 from handrail.kernel.result import Outcome
 from handrail.kernel.run import commands as c
-from handrail.kernel.run.effects import CancelDispatch
+from handrail.kernel.run.decide import decide
+from handrail.kernel.run.decision_builder import CancelDispatch
 from handrail.kernel.run.events import (
     Answered,
     Migrated,
@@ -28,7 +29,7 @@ from handrail.kernel.run.events import (
     Reasked,
     Reported,
 )
-from handrail.kernel.run.machine import Person, decide
+from handrail.kernel.run.state import Person
 from handrail.views.history import human_acts
 
 BEN = Person(name="ben", role="ceo")

@@ -23,21 +23,15 @@ from handrail.kernel.definition.plan import check_definition
 from handrail.kernel.result import Check, Evidence, Outcome, Result, Usage
 from handrail.kernel.run import commands as c
 from handrail.kernel.run import decide as decide_module
-from handrail.kernel.run import effects as effects_module
+from handrail.kernel.run import decision_builder as builder_module
 from handrail.kernel.run import evolve as evolve_module
+from handrail.kernel.run.clocks import next_due
+from handrail.kernel.run.decide import decide, decide_and_apply
 from handrail.kernel.run.events import RunEvent, Started, is_measure_neutral, may_raise_measure
-from handrail.kernel.run.machine import (
-    Person,
-    Run,
-    decide,
-    decide_and_apply,
-    evolve,
-    measure,
-    next_due,
-    replay,
-)
+from handrail.kernel.run.evolve import evolve, replay
+from handrail.kernel.run.measure import measure
+from handrail.kernel.run.state import Person, Run
 from handrail.kernel.stop import ledger as ledger_module
-from handrail.kernel.stop import progress as progress_module
 from handrail.kernel.stop import rules as rules_module
 from handrail.testing.random_definitions import random_team, random_workflow
 
@@ -51,10 +45,9 @@ PICK = st.integers(0, 5)
 
 SHORTCUTS: tuple[tuple[Any, str, Any], ...] = (
     (decide_module, "_is_trivially_valid", lambda command: False),
-    (effects_module, "EVENTS_WITHOUT_EFFECTS", frozenset()),
+    (builder_module, "EVENTS_WITHOUT_EFFECTS", frozenset()),
     (evolve_module, "KEEPS_RUNNING", frozenset()),
     (ledger_module, "NO_EVIDENCE", None),
-    (progress_module, "NO_EVIDENCE", None),
     (rules_module, "NO_EVIDENCE", None),
 )
 """What is not looked at where the usual case shows that there is nothing to see."""

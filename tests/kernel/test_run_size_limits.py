@@ -7,11 +7,15 @@ import msgspec
 import pytest
 from tests.kernel.driven_run import OLA, DrivenRun, chain, node
 
-from handrail.kernel.json_values import VALUE_BYTES_MAX, VALUE_ITEMS_MAX
+from handrail.kernel.input_checks import (
+    RESULT_BYTES_MIN,
+    RESULTS_BYTES_MAX,
+    VALUE_BYTES_MAX,
+    VALUE_ITEMS_MAX,
+)
 from handrail.kernel.result import Outcome, Result
 from handrail.kernel.run import commands as c
-from handrail.kernel.run.machine import RunDecision
-from handrail.kernel.run.size_limits import RESULT_BYTES_MIN, RESULTS_BYTES_MAX
+from handrail.kernel.run.decide import RunDecision
 
 CODER = "fix-1"
 MANY = RESULTS_BYTES_MAX // RESULT_BYTES_MIN

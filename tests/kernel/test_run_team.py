@@ -7,7 +7,7 @@ from tests.kernel.driven_run import ANA, OLA, DrivenRun, files, green, red, team
 
 from handrail.kernel.result import Check, Evidence, Outcome, Result
 from handrail.kernel.run import commands as c
-from handrail.kernel.run.effects import CancelDispatch
+from handrail.kernel.run.decision_builder import CancelDispatch
 from handrail.kernel.run.events import Faulted, HandedOff, Moved, Offered, Reported, Warned
 from handrail.kernel.stop.ledger import edge_key
 
@@ -478,7 +478,7 @@ def test_a_task_set_to_skip_review_completes_after_the_specialist() -> None:
 def test_a_review_that_the_definition_does_not_have_cannot_be_required() -> None:
     from tests.kernel.driven_run import NOON, plan_of
 
-    from handrail.kernel.run.machine import decide
+    from handrail.kernel.run.decide import decide
 
     start = c.Start(run_id="r", bead_id="b", review="required")
     refused = decide(plan_of(PAIR), None, start, NOON)

@@ -20,9 +20,9 @@ from tests.kernel.driven_run import (
 from handrail.kernel.definition.limits import StopRules
 from handrail.kernel.result import Check, Evidence, Outcome
 from handrail.kernel.run import commands as c
-from handrail.kernel.run.effects import ReleaseLock
+from handrail.kernel.run.decision_builder import ReleaseLock
 from handrail.kernel.run.events import Ended, Faulted, HandedOff, Warned
-from handrail.kernel.run.machine import Person
+from handrail.kernel.run.state import Person
 from handrail.kernel.stop.constraint_patterns import is_command_forbidden, is_path_forbidden
 
 LOOSE = {"max_handoffs": 60, "max_steps": 1_000, "max_duration": "1h"}

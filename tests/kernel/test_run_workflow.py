@@ -5,9 +5,9 @@ from tests.kernel.driven_run import ANA, NOON, DrivenRun, chain, edge, node, pla
 
 from handrail.kernel.result import Outcome
 from handrail.kernel.run import commands as c
-from handrail.kernel.run.effects import AcquireLock, CancelDispatch, ReleaseLock
+from handrail.kernel.run.decide import decide
+from handrail.kernel.run.decision_builder import AcquireLock, CancelDispatch, ReleaseLock
 from handrail.kernel.run.events import Asked, Claimed, Ended, Moved, Offered, Warned
-from handrail.kernel.run.machine import decide
 
 AUTO_BUG = chain(
     node("triage", role="qa-engineer"),

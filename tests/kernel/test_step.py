@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 from tests.kernel.driven_run import NOON, DrivenRun, chain, node, plan_of
 
 from handrail.kernel.run import commands as c
+from handrail.kernel.run.decide import decide, decide_and_apply
 from handrail.kernel.run.events import Moved
-from handrail.kernel.run.evolve import isoformat
-from handrail.kernel.run.machine import decide, decide_and_apply, replay
+from handrail.kernel.run.evolve import isoformat, replay
 
 
 def test_a_step_gives_the_decision_and_the_run_its_events_lead_to():

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from tests.kernel.driven_run import plan_of, team
 
+from handrail.kernel.definition.graph import handoff_distances
 from handrail.kernel.definition.plan import check_definition
-from handrail.kernel.definition.team_checks import handoff_distances
 
 
 def errors(document: dict[str, Any]) -> list[tuple[str, str]]:

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from tests.kernel.driven_run import chain, edge, node, plan_of, workflow
 
+from handrail.kernel.definition.checks import NAMED_NODES_MAX
 from handrail.kernel.definition.model import Settings
 from handrail.kernel.definition.plan import check_definition
-from handrail.kernel.definition.workflow_checks import NAMED_NODES_MAX
 
 START, END = node("start", "start"), node("end", "end")
 

@@ -36,7 +36,7 @@ from handrail.kernel.definition.model import Settings
 from handrail.kernel.definition.plan import Plan
 from handrail.kernel.run import commands as c
 from handrail.kernel.run.events import Asked, Ended, Reported, RunEvent, TimedOut
-from handrail.kernel.run.machine import replay
+from handrail.kernel.run.evolve import replay
 from handrail.replay.replay_report import ReplayReport, Verdict, replay_report, summarize
 from handrail.replay.replayer import replay_recording
 from handrail.replay.rule_overrides import limits_with_overrides, read_overrides

@@ -9,7 +9,7 @@ from tests.kernel.driven_run import DrivenRun, Outcome, Usage, files, plan_of, t
 
 from handrail.kernel.definition.plan import Plan
 from handrail.kernel.run.events import RunEvent
-from handrail.kernel.run.machine import replay
+from handrail.kernel.run.evolve import replay
 from handrail.replay.replayer import replay_recording
 from handrail.replay.tuning import (
     GOOD_RUNS_MIN,

@@ -16,9 +16,10 @@ from tests.kernel.driven_run import NOON, plan_of
 from handrail.kernel.definition.limits import STRICT
 from handrail.kernel.result import Evidence, Outcome, Result
 from handrail.kernel.run import commands as c
+from handrail.kernel.run.clocks import next_due
+from handrail.kernel.run.decide import decide_and_apply
 from handrail.kernel.run.events import Reported, Started
-from handrail.kernel.run.machine import Run, decide_and_apply, next_due
-from handrail.kernel.run.state import PositionPhase
+from handrail.kernel.run.state import PositionPhase, Run
 from handrail.kernel.run.workflow import ADVANCEABLE_PHASES
 from handrail.replay.replay_report import Verdict, replay_report
 from handrail.replay.rule_overrides import read_overrides

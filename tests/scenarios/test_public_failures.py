@@ -16,8 +16,10 @@ from handrail.kernel.definition.plan import check_definition
 from handrail.kernel.result import Check, Evidence, Outcome
 from handrail.kernel.run import commands as c
 from handrail.kernel.run.answer_text import AnswerIntent, classify_answer
+from handrail.kernel.run.decide import decide
 from handrail.kernel.run.events import HandedOff, Offered, RunEvent, Warned
-from handrail.kernel.run.machine import Person, decide, replay
+from handrail.kernel.run.evolve import replay
+from handrail.kernel.run.state import Person
 from handrail.kernel.stop.rules import StopRule
 from handrail.views.report import build_report
 

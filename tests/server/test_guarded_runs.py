@@ -14,9 +14,9 @@ from handrail.api.runs import GuardedRunCalls
 from handrail.client.clients import Client
 from handrail.client.errors import ConflictError
 from handrail.kernel.definition.limits import STRICT
+from handrail.kernel.input_checks import RESULT_BYTES_MIN
 from handrail.kernel.run.events import HandedOff
-from handrail.kernel.run.guarded_events import AGENTS_MAX, NAME_CHARS_MAX
-from handrail.kernel.run.size_limits import RESULT_BYTES_MIN
+from handrail.kernel.run.guarded import AGENTS_MAX, NAME_CHARS_MAX
 
 pytest_plugins = ["tests.fixtures_postgres"]
 

@@ -12,7 +12,7 @@ from tests.server.http_agents import register_agent
 
 from handrail.engine.engine import Engine
 from handrail.engine.event_logging import AgentLogger, refresh_agents
-from handrail.kernel.agent_lifecycle import TRANSITIONS, log_name
+from handrail.kernel.agent_lifecycle import LOG_NAMES, TRANSITIONS
 from handrail.kernel.result import Outcome, Result
 from handrail.testing.clock import ManualClock
 
@@ -25,7 +25,7 @@ REPORTED = ("ACTIVE", "IDLE", "result")
 CRASHED = ("ACTIVE", "OFFLINE", "agent crashes")
 STOPPED = ("IDLE", "OFFLINE", "agent stops")
 POSSIBLE = {
-    (old.value, new.value, log_name(trigger)) for (old, trigger), new in TRANSITIONS.items()
+    (old.value, new.value, LOG_NAMES[trigger]) for (old, trigger), new in TRANSITIONS.items()
 }
 
 

@@ -10,12 +10,12 @@ from tests.server.http_agents import HttpAgent, register_agent
 from handrail.api.calls import OPERATIONS
 from handrail.api.operation import Repeat
 from handrail.engine.dispatch.agent_results import NOTE_BYTES_MAX
-from handrail.kernel.json_values import VALUE_BYTES_MAX
-from handrail.kernel.run import size_limits
+from handrail.kernel import input_checks
+from handrail.kernel.input_checks import VALUE_BYTES_MAX
 from handrail.store.rows import NOTES_MAX
 
 LONG = chain(node("fix", max_attempts=100, multi_dispatch=True), id="long")
-SHARE = size_limits.RESULTS_BYTES_MAX // 100
+SHARE = input_checks.RESULTS_BYTES_MAX // 100
 
 
 async def at_work(
@@ -60,7 +60,7 @@ async def test_a_context_that_grows_piece_by_piece_ends_somewhere(
     )
     expect_problem(await harness.operator.patch(path, json=more), 413, "context_too_large")
     monkeypatch.setattr(
-        size_limits, "RESULTS_BYTES_MAX", 100 * VALUE_BYTES_MAX
+        input_checks, "RESULTS_BYTES_MAX", 100 * VALUE_BYTES_MAX
     )  # a result may be as large as this
     dispatch = await agent.claim()
     expect_problem(

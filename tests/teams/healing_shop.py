@@ -11,8 +11,7 @@ from tests.commits.sample_repository import git
 from handrail.engine import opening
 from handrail.engine.engine import Engine
 from handrail.engine.services.runs import RunHandle
-from handrail.kernel.run.machine import Person
-from handrail.kernel.run.state import PendingApproval
+from handrail.kernel.run.state import PendingApproval, Person
 from handrail.teams import HEALING_DEFINITION_ID, install_teams
 from handrail.teams.healing.sample_shop import load_bugs, make_shop
 from handrail.views.bugs import ErrorReport

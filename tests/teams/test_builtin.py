@@ -14,6 +14,7 @@ from handrail.kernel.definition.model import Workflow
 from handrail.kernel.definition.plan import Plan, check_definition
 from handrail.kernel.result import Check, Evidence, Outcome, Result
 from handrail.kernel.run.commands import Report
+from handrail.kernel.run.decide import decide
 from handrail.kernel.run.events import (
     Asked,
     Claimed,
@@ -24,7 +25,6 @@ from handrail.kernel.run.events import (
     Reported,
     Started,
 )
-from handrail.kernel.run.machine import decide
 from handrail.teams import BUILTIN_IDS, helpdesk, load_builtin, load_scripted_agents
 from handrail.teams.scripted import ScriptedAgent, generic_agents, next_hops
 from handrail.testing.clock import ManualClock

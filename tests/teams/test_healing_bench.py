@@ -8,7 +8,7 @@ import pytest
 from benchmarks.healing.__main__ import figures
 from benchmarks.healing.healed import Case, Round, heal
 
-from handrail.views.definition_statistics import DefinitionStatistics, DurationStatistics
+from handrail.views.statistics import DefinitionStatistics, DurationStatistics
 from handrail.views.view_types import UsageView
 
 BUGS = ("missing-self", "template", "not-reproduced", "service-down")

@@ -15,8 +15,7 @@ from handrail.engine import opening
 from handrail.engine.dispatch.dispatch import Dispatch
 from handrail.engine.services.runs import RunHandle
 from handrail.kernel.result import Result
-from handrail.kernel.run.machine import Person
-from handrail.kernel.run.state import PendingApproval
+from handrail.kernel.run.state import PendingApproval, Person
 from handrail.teams.healing.reverts import REVERT_WORKFLOW, REVERT_WORKFLOW_ID, revert_run
 from handrail.teams.scripted import fail, succeed
 

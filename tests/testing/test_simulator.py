@@ -18,12 +18,14 @@ import pytest
 from msgspec.structs import replace
 
 from handrail.kernel.definition.plan import Plan, check_definition
-from handrail.kernel.run import clocks, human_commands, machine, team, workflow
+from handrail.kernel.run import clocks, human_commands, team, workflow
 from handrail.kernel.run import commands as c
 from handrail.kernel.run import decide as decide_module
 from handrail.kernel.run import evolve as evolve_module
+from handrail.kernel.run.decide import RunDecision
 from handrail.kernel.run.events import Offered, Reported, Warned
-from handrail.kernel.run.machine import Run, RunDecision
+from handrail.kernel.run.state import Run
+from handrail.testing import invariants, simulator, world
 from handrail.testing.clock import NOON
 from handrail.testing.invariants import InvariantChecker, encode
 from handrail.testing.seed_options import SeedOptions, describe_seed, draw_options
@@ -90,8 +92,15 @@ def test_a_summary_is_the_same_in_one_process_and_in_two():
     assert "ended: 60 of 60 (100.00%)" in alone.table()
 
 
+def swap(patch: pytest.MonkeyPatch, name: str, function: Callable[..., Any]) -> None:
+    """Give the simulator another function of the machine."""
+    for module in (invariants, simulator, world):
+        if hasattr(module, name):
+            patch.setattr(module, name, function)
+
+
 def measure_that_stays(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(machine, "measure", lambda plan, run: 0 if run.has_ended else 100)
+    swap(patch, "measure", lambda plan, run: 0 if run.has_ended else 100)
 
 
 def anybody_may_terminate(patch: pytest.MonkeyPatch) -> None:
@@ -128,8 +137,8 @@ def fences_that_repeat(patch: pytest.MonkeyPatch) -> None:
 
 
 def pauses_without_deadline(patch: pytest.MonkeyPatch) -> None:
-    due = machine.next_due
-    patch.setattr(machine, "next_due", lambda plan, run: None if run.paused_at else due(plan, run))
+    due = clocks.next_due
+    swap(patch, "next_due", lambda plan, run: None if run.paused_at else due(plan, run))
 
 
 def a_certificate_that_is_too_low(patch: pytest.MonkeyPatch) -> None:
@@ -152,7 +161,7 @@ def evolve_that_counts_on_its_own(patch: pytest.MonkeyPatch) -> None:
 
 
 def refusals_that_leave_a_trace(patch: pytest.MonkeyPatch) -> None:
-    decide = machine.decide
+    decide = decide_module.decide
 
     def tracing(plan: Plan, run: Run | None, command: Any, now: Any) -> RunDecision:
         decision = decide(plan, run, command, now)
@@ -160,18 +169,18 @@ def refusals_that_leave_a_trace(patch: pytest.MonkeyPatch) -> None:
             return decision
         return replace(decision, events=(Warned(at=now, code="refused", message=""),))
 
-    patch.setattr(machine, "decide", tracing)
+    swap(patch, "decide", tracing)
 
 
 def decide_that_writes_into_the_run(patch: pytest.MonkeyPatch) -> None:
-    decide = machine.decide
+    decide = decide_module.decide
 
     def writing(plan: Plan, run: Run | None, command: Any, now: Any) -> RunDecision:
         if run is not None and isinstance(command, c.Claim):
             run.context["claimed"] = True
         return decide(plan, run, command, now)
 
-    patch.setattr(machine, "decide", writing)
+    swap(patch, "decide", writing)
 
 
 def questions_renewed_by_a_patch(patch: pytest.MonkeyPatch) -> None:
@@ -184,13 +193,13 @@ def questions_renewed_by_a_patch(patch: pytest.MonkeyPatch) -> None:
 
 
 def an_end_that_can_be_ended_again(patch: pytest.MonkeyPatch) -> None:
-    decide = machine.decide
+    decide = decide_module.decide
 
     def ending(plan: Plan, run: Run | None, command: Any, now: Any) -> RunDecision:
         decision = decide(plan, run, command, now)
         return replace(decision, refusal=None) if run is not None and run.has_ended else decision
 
-    patch.setattr(machine, "decide", ending)
+    swap(patch, "decide", ending)
 
 
 @pytest.mark.parametrize(
@@ -240,7 +249,7 @@ def test_a_kernel_that_raises_is_a_finding_and_not_a_crash(monkeypatch: pytest.M
     def broken(*_: Any) -> Any:
         raise KeyError("gone")
 
-    monkeypatch.setattr(machine, "evolve", broken)
+    swap(monkeypatch, "evolve", broken)
     assert "the kernel never raises: KeyError" in run_seed(3).failure
 
 

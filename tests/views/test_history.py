@@ -27,6 +27,7 @@ from handrail.views.history import (
     human_acts,
     iterations,
     loop_counters,
+    normalize_number,
     open_step_ids,
     rebuild_run,
     transitions,
@@ -41,7 +42,7 @@ from handrail.views.steps import (
     steps,
     warnings,
 )
-from handrail.views.view_types import View, normalize_number
+from handrail.views.view_types import View
 
 DRIVEN = pytest.mark.parametrize("make", histories.DRIVEN, ids=lambda make: make.__name__)
 

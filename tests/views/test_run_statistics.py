@@ -5,7 +5,7 @@ from tests.kernel import histories
 from tests.kernel.driven_run import DrivenRun, chain, node, team, used
 
 from handrail.kernel.run.events import Offered
-from handrail.views.run_statistics import NodeStatistics, run_statistics
+from handrail.views.statistics import NodeStatistics, run_statistics
 from handrail.views.steps import attempts
 
 

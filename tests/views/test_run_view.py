@@ -8,7 +8,7 @@ from tests.kernel import histories
 from tests.kernel.driven_run import ANA, NOON, DrivenRun, plan_of
 
 from handrail.kernel.run import commands as c
-from handrail.kernel.run.machine import measure
+from handrail.kernel.run.measure import measure
 from handrail.views.run_view import bead_error, rework_limits, run_summary, run_view
 
 FIELDS = {

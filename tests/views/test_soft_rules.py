@@ -8,7 +8,7 @@ from tests.kernel.driven_run import DrivenRun, chain, files, green, node, red, t
 
 from handrail.kernel.result import Evidence
 from handrail.kernel.stop.rules import StopRule
-from handrail.views.soft_rules import soft_rule_counts
+from handrail.views.run_view import soft_rule_counts
 
 PAIR = team({"a": ["b"], "b": ["a"]}, terminator="a", stop_rules={"repeat_limit": 4})
 ALONE = team({"a": ["a"]}, terminator="a", stop_rules={"repeat_limit": None, "max_edge": None})

@@ -24,8 +24,8 @@ from handrail.agents.a2a_types import (
 from handrail.client.clients import AsyncClient
 from handrail.kernel.decision import prepare_types
 from handrail.views.beads import BeadView
-from handrail.views.pages import Page
 from handrail.views.run_view import RunItem
+from handrail.views.view_types import Page
 
 T = TypeVar("T")
 

@@ -23,8 +23,7 @@ from handrail.api.operation import (
 )
 from handrail.api.shared import PlainName
 from handrail.kernel.decision import Value
-from handrail.views.pages import Page
-from handrail.views.view_types import View
+from handrail.views.view_types import Page, View
 
 # pyright: reportReturnType=false
 # A declaration has no body.

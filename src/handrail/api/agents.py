@@ -17,9 +17,8 @@ from handrail.kernel.result import Result, Usage
 from handrail.views.agents import AgentView
 from handrail.views.channels import TurnView
 from handrail.views.dispatches import DispatchView
-from handrail.views.pages import Page
 from handrail.views.run_view import RunSummary
-from handrail.views.view_types import View
+from handrail.views.view_types import Page, View
 
 # pyright: reportReturnType=false
 # A declaration has no body.

@@ -18,18 +18,11 @@ from handrail.api.operation import (
     Repeat,
     operation,
 )
-from handrail.api.shared import (
-    ApprovalDecision,
-    AuthoredBody,
-    NulFreeText,
-    PageQuery,
-    PlainName,
-)
+from handrail.api.shared import ApprovalDecision, AuthoredBody, NulFreeText, PageQuery, PlainName
 from handrail.kernel.decision import Value
 from handrail.views.approvals import Approval, ApprovalStatus
-from handrail.views.pages import Page
 from handrail.views.run_view import RunView
-from handrail.views.view_types import View
+from handrail.views.view_types import Page, View
 
 LINK_BODY_BYTES_MAX = 1_000_000
 

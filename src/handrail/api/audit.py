@@ -12,7 +12,7 @@ from handrail.api.shared import NAME_CHARS_MAX, PageQuery
 from handrail.kernel.decision import Value
 from handrail.views.audit import Verification
 from handrail.views.event_view import EventView
-from handrail.views.pages import Page
+from handrail.views.view_types import Page
 
 VERIFY_SECONDS_MAX = 3600.0
 """The longest that verifying the whole audit record may take."""

@@ -16,19 +16,12 @@ from handrail.api.operation import (
     CallGroup,
     operation,
 )
-from handrail.api.shared import (
-    AuthoredBody,
-    DefinitionId,
-    Document,
-    NulFreeText,
-    PageQuery,
-    Review,
-)
+from handrail.api.shared import AuthoredBody, DefinitionId, Document, NulFreeText, PageQuery, Review
 from handrail.kernel.decision import Value
 from handrail.views.beads import FILE_BYTES_MAX, PRIORITY_MAX, BeadView, FileInfo
 from handrail.views.event_view import EventView
-from handrail.views.pages import Page
 from handrail.views.run_view import RunItem
+from handrail.views.view_types import Page
 
 TITLE_CHARS_MAX = 1_000
 FORM_BYTES_MAX = 64 * 1024

@@ -14,7 +14,7 @@ from handrail.api.shared import INTEGER_MAX, NAME_CHARS_MAX, AuthoredBody, NulFr
 from handrail.kernel.channel.state import AGENT_TURNS_MAX, TURN_SECONDS_MAX, HumanMode, TurnOrder
 from handrail.kernel.decision import Value
 from handrail.views.channels import ChannelView, MessageView, PostedMessage
-from handrail.views.pages import PAGE_ITEMS_DEFAULT, PAGE_ITEMS_MAX, Page
+from handrail.views.view_types import PAGE_ITEMS_DEFAULT, PAGE_ITEMS_MAX, Page
 
 TurnAction = Literal["complete", "wait", "resume", "override", "grant", "pause", "unpause"]
 TurnSeconds = Annotated[float, Meta(gt=0, le=TURN_SECONDS_MAX)]

@@ -15,10 +15,9 @@ from handrail.api.shared import DateTime, DefinitionId, Document, FieldError, Js
 from handrail.kernel.decision import Value
 from handrail.kernel.definition.certificate import Bound
 from handrail.replay.tuning import TUNING_RUNS_DEFAULT, TUNING_RUNS_MAX, TuningReport
-from handrail.views.definition_statistics import DefinitionStatistics
 from handrail.views.definitions import DefinitionItem, DefinitionView, StoredDefinition
-from handrail.views.pages import Page
-from handrail.views.view_types import View
+from handrail.views.statistics import DefinitionStatistics
+from handrail.views.view_types import Page, View
 
 
 class DefinitionText(Value, forbid_unknown_fields=True):

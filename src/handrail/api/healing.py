@@ -14,7 +14,7 @@ from handrail.api.shared import AuthoredBody, Document, NulFreeText, PageQuery
 from handrail.views.bugs import BugReportResult, BugView, ErrorReport
 from handrail.views.locks import LockView
 from handrail.views.memories import QUERY_CHARS_MAX, RESOLUTION_CHARS_MAX, MemoryView
-from handrail.views.pages import Page
+from handrail.views.view_types import Page
 
 # pyright: reportReturnType=false
 # A declaration has no body.

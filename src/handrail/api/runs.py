@@ -35,12 +35,18 @@ from handrail.kernel.run.guarded import ASK_SECONDS_MAX
 from handrail.kernel.run.state import RunStatus
 from handrail.replay.replay_report import REPLAYED_RUNS_MAX, ReplayResults
 from handrail.views.guarded_run import GuardedRunStatus
-from handrail.views.pages import Page
 from handrail.views.report import RunReport
-from handrail.views.run_details import RunDetails, RunExplanation
-from handrail.views.run_view import RUN_IDS_MAX, NoteView, RunItem, RunSummary, RunView
+from handrail.views.run_view import (
+    RUN_IDS_MAX,
+    NoteView,
+    RunDetails,
+    RunExplanation,
+    RunItem,
+    RunSummary,
+    RunView,
+)
 from handrail.views.steps import StepDetails
-from handrail.views.view_types import TransitionView
+from handrail.views.view_types import Page, TransitionView
 
 # pyright: reportReturnType=false
 # A declaration has no body.

@@ -6,7 +6,7 @@ import msgspec
 from msgspec import Meta
 
 from handrail.kernel.decision import Value
-from handrail.views.pages import CURSOR_CHARS_MAX, PAGE_ITEMS_DEFAULT, PAGE_ITEMS_MAX
+from handrail.views.view_types import CURSOR_CHARS_MAX, PAGE_ITEMS_DEFAULT, PAGE_ITEMS_MAX
 
 JSON = "application/json"
 MARKDOWN = "text/markdown"

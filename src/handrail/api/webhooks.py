@@ -11,8 +11,7 @@ from msgspec import Meta
 
 from handrail.api.operation import ADMIN, C_co, CallGroup, PersonRole, Repeat, operation
 from handrail.kernel.decision import Value, prepare_types
-from handrail.views.pages import Page
-from handrail.views.view_types import View
+from handrail.views.view_types import Page, View
 from handrail.views.webhooks import DEFAULT_EVENT_TYPES, WEBHOOK_EVENT_TYPES, WebhookEventType
 
 PEOPLE_MAX = 50

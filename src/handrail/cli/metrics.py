@@ -20,7 +20,7 @@ from handrail.cli.arguments import (
 from handrail.cli.connection import open_client
 
 if TYPE_CHECKING:
-    from handrail.views.definition_statistics import DefinitionStatistics
+    from handrail.views.statistics import DefinitionStatistics
 
 HEALING_DEFINITION_ID = "auto-bug-workflow"
 

@@ -26,9 +26,9 @@ from handrail.kernel.run.events import (
 
 if TYPE_CHECKING:
     from handrail.kernel.definition.certificate import Bound
+    from handrail.views.history import StopView
     from handrail.views.report import RunReport
-    from handrail.views.run_details import WaitReason
-    from handrail.views.view_types import StopView
+    from handrail.views.run_view import WaitReason
 
 
 def stop_lines(stop: "StopView | None") -> Iterator[str]:

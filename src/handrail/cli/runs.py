@@ -37,8 +37,7 @@ if TYPE_CHECKING:
     from handrail.kernel.definition.certificate import Bound
     from handrail.kernel.run.events import Asked
     from handrail.views.report import RunReport
-    from handrail.views.run_details import RunExplanation
-    from handrail.views.run_view import RunItem
+    from handrail.views.run_view import RunExplanation, RunItem
 
 bead = command_group("File beads.")
 

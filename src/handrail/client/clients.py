@@ -28,14 +28,9 @@ from handrail.client.retry import (
     call_with_retries,
     parse_addresses,
 )
-from handrail.client.sse import (
-    SILENCE_SECONDS_MAX,
-    EventReceived,
-    OpenStream,
-    follow_stream,
-)
-from handrail.views.pages import Page
+from handrail.client.sse import SILENCE_SECONDS_MAX, EventReceived, OpenStream, follow_stream
 from handrail.views.run_view import RunView
+from handrail.views.view_types import Page
 
 if TYPE_CHECKING:
     import httpx

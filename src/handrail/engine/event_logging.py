@@ -35,11 +35,11 @@ from handrail.engine.log_events import (
 )
 from handrail.engine.notifier import AgentPresenceChanged, EngineClosed, EngineNotification
 from handrail.kernel.agent_lifecycle import (
+    LOG_NAMES,
     LOST_TRIGGERS,
     TRANSITIONS,
     AgentState,
     Trigger,
-    log_name,
 )
 from handrail.kernel.channel.events import ChannelWarned, Transitioned
 from handrail.kernel.run.events import (
@@ -53,12 +53,10 @@ from handrail.kernel.run.events import (
     RunEvent,
     TimedOut,
 )
-from handrail.kernel.run.machine import Run
-from handrail.kernel.run.state import CLAIMED
+from handrail.kernel.run.state import CLAIMED, Run, dispatch_id
 from handrail.store.rows import StoreError
 from handrail.views.agents import AgentView
 from handrail.views.history import event_transitions
-from handrail.views.steps import dispatch_id
 
 if TYPE_CHECKING:
     from handrail.engine.engine import Engine
@@ -125,7 +123,7 @@ def log_transition(
         "agentId": agent,
         "from": old.value,
         "to": new.value,
-        "trigger": log_name(trigger),
+        "trigger": LOG_NAMES[trigger],
         "channel": channel,
     }
     _write(

@@ -15,9 +15,9 @@ from handrail.engine.errors import RefusedError
 from handrail.engine.services.runs import RunHandle
 from handrail.kernel.decision import Value
 from handrail.kernel.run.events import RunEvent
+from handrail.kernel.run.evolve import evolve
 from handrail.kernel.run.human_commands import PERSON_LEVELS
-from handrail.kernel.run.machine import Person, Run, evolve
-from handrail.kernel.run.state import PendingApproval
+from handrail.kernel.run.state import PendingApproval, Person, Run
 
 REFUSED_ANSWERS_MAX = 100
 """Unusable answers to one approval in a row; then the function is not called any more."""

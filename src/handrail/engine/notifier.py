@@ -18,7 +18,7 @@ from handrail.engine.commit.channel_change import ChannelStreamChange
 from handrail.engine.commit.run_change import RunChange
 from handrail.engine.log_events import log_event
 from handrail.kernel.agent_lifecycle import Trigger
-from handrail.kernel.run.effects import CancelDispatch
+from handrail.kernel.run.decision_builder import CancelDispatch
 from handrail.kernel.run.state import Run
 
 T = TypeVar("T")

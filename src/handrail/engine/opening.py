@@ -12,8 +12,7 @@ from handrail.engine.dispatch.local_agents import CAPACITY_DEFAULT, AgentFunctio
 from handrail.engine.engine import Engine
 from handrail.engine.environment import Clock, EngineSettings, steady_clock
 from handrail.kernel.run.events import RunEvent
-from handrail.kernel.run.machine import Person, Run
-from handrail.kernel.run.state import PendingApproval
+from handrail.kernel.run.state import PendingApproval, Person, Run
 from handrail.store.rows import StoreError, parse_iso
 from handrail.store.store import Store
 from handrail.store.urls import open_store

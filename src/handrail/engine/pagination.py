@@ -3,7 +3,7 @@
 from typing import NoReturn
 
 from handrail.engine.errors import refuse
-from handrail.views.pages import CURSOR_CHARS_MAX, PAGE_ITEMS_MAX
+from handrail.views.view_types import CURSOR_CHARS_MAX, PAGE_ITEMS_MAX
 
 
 def check_limit(limit: int) -> int:

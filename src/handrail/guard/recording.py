@@ -23,11 +23,10 @@ from handrail.engine.errors import RefusedError, refuse
 from handrail.engine.opening import open as open_engine
 from handrail.guard.team_definition import guard_events, team_definition, team_share
 from handrail.kernel.definition.limits import Limits
-from handrail.kernel.json_values import find_json_problem
+from handrail.kernel.input_checks import find_json_problem
 from handrail.kernel.run import commands as c
 from handrail.kernel.run.events import GuardedEvent, RunEvent, Started
-from handrail.kernel.run.guarded import TEAM_GROWN
-from handrail.kernel.run.guarded_events import AGENTS_MAX, EDGES_MAX
+from handrail.kernel.run.guarded import AGENTS_MAX, EDGES_MAX, TEAM_GROWN
 from handrail.kernel.run.state import RunStatus
 from handrail.store.rows import IdempotencyKeyRow, StoreError, iso
 from handrail.views.guarded_run import (

@@ -26,13 +26,12 @@ from handrail.guard.sanitising import safe_name, safe_text, safe_texts
 from handrail.kernel.definition.limits import StopRules, resolve_limits
 from handrail.kernel.definition.model import TerminalStatus
 from handrail.kernel.definition.reader import read_stop_rules
-from handrail.kernel.json_values import are_simple_texts
+from handrail.kernel.input_checks import are_simple_texts
 from handrail.kernel.result import NO_EVIDENCE, Evidence, Result, Usage
 from handrail.kernel.run.events import Ended, HandedOff, Reported, RunEvent, Started
 from handrail.kernel.run.lookahead import apply_guarded_events
 from handrail.kernel.run.state import Stop, build_stop
-from handrail.kernel.stop.ledger import Ledger, find_edge, short_key
-from handrail.kernel.stop.progress import assess_result
+from handrail.kernel.stop.ledger import Ledger, assess_result, find_edge, short_key
 from handrail.kernel.stop.repetition import unrepeated_handoffs
 from handrail.kernel.stop.rules import (
     FiredRule,

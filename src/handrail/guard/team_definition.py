@@ -11,7 +11,7 @@ import msgspec
 
 from handrail.kernel.definition.limits import Limits
 from handrail.kernel.run.events import GuardedEvent, HandedOff, Reported, RunEvent
-from handrail.kernel.run.guarded_events import (
+from handrail.kernel.run.guarded import (
     AGENTS_MAX,
     EDGES_MAX,
     GUARDED_ROLE_PREFIX,

@@ -10,7 +10,7 @@ Rules of this file:
 1. `TRANSITIONS` alone decides which transition is legal. A pair of state and trigger that is not
    in the table is refused, and a refusal changes nothing.
 2. One pair has one target. If the same word leads to two states, brackets name the case
-   (`TURN_COMPLETE (solo)`); `log_name` drops the bracket: the log names the target too.
+   (`TURN_COMPLETE (solo)`); `LOG_NAMES` drops the bracket: the log names the target too.
 3. Code reads what a state allows from `PROPERTIES`, and never compares the state's name.
 4. A detected silence is a TURN_COMPLETE that the agent forgot to send: it needs no cell of its own.
 
@@ -166,9 +166,8 @@ def is_in_queue(state: AgentState) -> bool:
     return PROPERTIES[state].queue is not Queueing.NO
 
 
-def log_name(trigger: Trigger) -> str:
-    """Return the trigger's name in the log, without the bracket."""
-    return trigger.value.partition(" (")[0]
+LOG_NAMES: Final = {trigger: trigger.value.partition(" (")[0] for trigger in Trigger}
+"""The triggers' names in the log, without the brackets."""
 
 
 class TransitionLog(Value, frozen=True, kw_only=True, omit_defaults=False):

@@ -46,6 +46,10 @@ class Refusal(Value):
     hint: str = ""
 
 
+def refuse(code: str, message: str, hint: str = "") -> Refusal:
+    return Refusal(code=code, message=message, hint=hint)
+
+
 class Decision(Value, Generic[E, F]):
     """The answer to one command. `fault`: why the result that it brought is on record but counts
     for nothing."""

@@ -9,12 +9,9 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta
 
 from handrail.kernel.decision import Value
-from handrail.kernel.json_values import find_json_problem
 
 FIGURE_MAX = 10**12
 """Bound of one result's tokens, cost and score: sums over all runs still fit a database."""
-CHECKS_MAX, FILES_MAX, PATH_CHARS_MAX = 50, 2_000, 1_000
-"""Bounds of one result's evidence: the kernel reads every check and path."""
 Digest = Annotated[str, Meta(max_length=200)]
 _WithinFigure = Meta(ge=-FIGURE_MAX, le=FIGURE_MAX)
 _NonNegativeFigure = Meta(ge=0, le=FIGURE_MAX)
@@ -92,24 +89,3 @@ def merge_patch(context: dict[str, Any], patch: dict[str, Any]) -> dict[str, Any
         else:
             out[key] = value
     return out
-
-
-def find_bad_figures(result: Result) -> str:
-    """Describe the first invalid value in the usage or evidence; "" if all are valid."""
-    usage, evidence = result.usage, result.evidence
-    if is_bad_usage(usage):
-        return f"the usage has a figure that is not within 0 and {FIGURE_MAX:,}"
-    if evidence.score is not None and not -FIGURE_MAX <= evidence.score <= FIGURE_MAX:
-        return f"the score is not within {-FIGURE_MAX:,} and {FIGURE_MAX:,}"
-    checks = [value for check in evidence.checks for value in (check.command, check.stderr)]
-    if len(evidence.checks) > CHECKS_MAX or len(evidence.files or ()) > FILES_MAX:
-        return f"it has more than {CHECKS_MAX} checks or {FILES_MAX} files"
-    if any(len(path) > PATH_CHARS_MAX for path in evidence.files or ()):
-        return f"a path is longer than {PATH_CHARS_MAX} characters"
-    texts = [evidence.files, evidence.failures, evidence.ticket_state, checks]
-    return find_json_problem([value for value in texts if value])
-
-
-def is_bad_usage(usage: Usage) -> bool:
-    """Whether a figure is out of range. NaN is out of every range."""
-    return not (0 <= usage.tokens <= FIGURE_MAX and 0 <= usage.cost <= FIGURE_MAX)

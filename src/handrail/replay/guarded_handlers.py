@@ -30,7 +30,7 @@ from handrail.kernel.run.events import (
 )
 from handrail.kernel.run.evolve import evolve
 from handrail.kernel.run.state import Person
-from handrail.kernel.stop.progress import assess_result
+from handrail.kernel.stop.ledger import assess_result
 from handrail.kernel.stop.rules import (
     RULES,
     FiredRule,

@@ -15,7 +15,8 @@ from handrail.kernel.run.evolve import replay as replay_events
 from handrail.kernel.run.state import Run
 from handrail.replay.replayer import PlanLookup, ReplayOutcome, replay_recording
 from handrail.replay.rule_overrides import RuleOverrides
-from handrail.views.view_types import StopView, View, stop_view
+from handrail.views.history import StopView, stop_view
+from handrail.views.view_types import View
 
 GOOD_STATUS = TerminalStatus.DONE_SUCCESS
 REPLAYED_RUNS_MAX = 200

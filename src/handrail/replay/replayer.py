@@ -327,9 +327,7 @@ def _on_asked(replayer: _Replayer, builder: DecisionBuilder, event: Asked) -> No
 def _on_offered(replayer: _Replayer, builder: DecisionBuilder, event: Offered) -> None:
     """An outside event only if the commit lock was granted."""
     if event.lock is not None:
-        workflow.offer_dispatch(
-            builder, builder.run.positions[event.step_id], event.role, event.lock
-        )
+        builder.offer_dispatch(builder.run.positions[event.step_id], event.role, event.lock)
 
 
 def _on_ended(replayer: _Replayer, builder: DecisionBuilder, event: Ended) -> None:
@@ -339,7 +337,7 @@ def _on_ended(replayer: _Replayer, builder: DecisionBuilder, event: Ended) -> No
         return
     for position in builder.run.positions.values():
         if builder.run.kind == "workflow" and position.phase in workflow.ADVANCEABLE_PHASES:
-            workflow.offer_dispatch(builder, position, position.role, 0)
+            builder.offer_dispatch(position, position.role, 0)
             return
 
 

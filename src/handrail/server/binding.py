@@ -31,7 +31,7 @@ from handrail.kernel.definition.reader import decode_document
 from handrail.kernel.validation_messages import explain_validation_error
 from handrail.server.access import OPT_ACCESS, SCOPE_SERVER, check_author
 from handrail.server.problems import HTTPProblemError, field_errors
-from handrail.views.pages import Page
+from handrail.views.view_types import Page
 
 R = TypeVar("R")
 HTTPRequest = Request[Any, Any, Any]

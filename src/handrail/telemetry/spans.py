@@ -29,8 +29,7 @@ from handrail.kernel.run.events import (
     TimedOut,
 )
 from handrail.kernel.run.evolve import evolve
-from handrail.kernel.run.state import CLAIMED, PendingApproval, Position, Run
-from handrail.views.steps import dispatch_id
+from handrail.kernel.run.state import CLAIMED, PendingApproval, Position, Run, dispatch_id
 
 TEXT_CHARS_MAX = 300
 """Characters of a name or reason."""

@@ -29,9 +29,10 @@ from handrail.engine.environment import EngineSettings
 from handrail.kernel.definition.model import Settings
 from handrail.kernel.definition.plan import Plan
 from handrail.kernel.run import commands as c
-from handrail.kernel.run.effects import AcquireLock, ReleaseLock
-from handrail.kernel.run.machine import Run, RunDecision, replay
-from handrail.kernel.run.state import PositionPhase
+from handrail.kernel.run.decide import RunDecision
+from handrail.kernel.run.decision_builder import AcquireLock, ReleaseLock
+from handrail.kernel.run.evolve import replay
+from handrail.kernel.run.state import PositionPhase, Run
 from handrail.store.rows import DefinitionRow, MessageRow, iso
 from handrail.store.store import Store
 from handrail.store.urls import open_store

@@ -31,8 +31,9 @@ from handrail.kernel.definition.model import NodeType, TerminalStatus
 from handrail.kernel.definition.plan import Plan
 from handrail.kernel.result import Outcome
 from handrail.kernel.run import commands as c
-from handrail.kernel.run import machine
-from handrail.kernel.run.effects import (
+from handrail.kernel.run.clocks import next_due
+from handrail.kernel.run.decide import RunDecision, decide
+from handrail.kernel.run.decision_builder import (
     AcquireLock,
     CancelDispatch,
     ReleaseLock,
@@ -60,12 +61,14 @@ from handrail.kernel.run.events import (
     TimedOut,
     Warned,
 )
-from handrail.kernel.run.machine import Run, RunDecision
+from handrail.kernel.run.evolve import evolve, replay
+from handrail.kernel.run.measure import measure
 from handrail.kernel.run.state import (
     ApprovalKind,
     PendingApproval,
     Person,
     PositionPhase,
+    Run,
     RunStatus,
 )
 from handrail.kernel.run.team import needs_review
@@ -149,8 +152,8 @@ class InvariantChecker:
         """Give the state machine a command and check its decision."""
         before = self.current_run
         encoded_before = encode(before)
-        due = None if before is None else machine.next_due(self.plan, before)
-        decision = machine.decide(self.plan, before, command, now)
+        due = None if before is None else next_due(self.plan, before)
+        decision = decide(self.plan, before, command, now)
         expect(encode(before) == encoded_before, "decide changes none of its arguments")
         self._acting_person = getattr(command, "by", None)
         self._last_report = None
@@ -174,11 +177,11 @@ class InvariantChecker:
         expect(decoded == event, "an event is stored as it is", stored)
         expect(encode(decoded) == stored, "an event read is written byte for byte", stored)
         self.CHECKS[type(event)](self, event)
-        self.current_run = after = machine.evolve(before, event)
+        self.current_run = after = evolve(before, event)
         self.events.append(event)
         self.stored_events.append(stored)
         expect(after.seq == len(self.events), "events are numbered without gaps", after.seq)
-        self.measure = machine.measure(self.plan, after)
+        self.measure = measure(self.plan, after)
         expect(
             (self.measure == 0) == after.has_ended,
             "the measure is 0 exactly at the end",
@@ -234,7 +237,7 @@ class InvariantChecker:
             step_id=step_id,
             limits=run.limits,
         )
-        return machine.measure(plan, machine.evolve(None, start))
+        return measure(plan, evolve(None, start))
 
     def _set_bounds(self, task_scope: object) -> None:
         bound = self.plan.bound(task_scope)
@@ -438,7 +441,7 @@ class InvariantChecker:
             expect(not decision.events and not decision.effects, "the end absorbs", command)
         elif decision.refusal is not None and decision.events:
             expect(due is not None and due <= now, "a refusal changes nothing", command)
-            tick_events = machine.decide(self.plan, before, c.Tick(), now).events
+            tick_events = decide(self.plan, before, c.Tick(), now).events
             expect(decision.events == tick_events, "a refusal lets only clocks fire", command)
 
     def _check_decision(
@@ -450,7 +453,7 @@ class InvariantChecker:
         measure_before: int,
     ) -> None:
         run = self.run
-        due = machine.next_due(self.plan, run)
+        due = next_due(self.plan, run)
         expect((due is None) == run.has_ended, "every wait has a deadline", run.positions)
         if before is None:
             self.steps_seeking_lock = {
@@ -536,13 +539,13 @@ class InvariantChecker:
     def rebuild_from_snapshot(self) -> None:
         """Rebuild the run from the stored snapshot, as after a crash, and go on with it."""
         since = [decode_event(raw) for raw in self.stored_events[self._snapshot_events :]]
-        rebuilt = machine.replay(since, self._snapshot)
+        rebuilt = replay(since, self._snapshot)
         expect(rebuilt == self.current_run, "a replayed run equals the live one", len(self.events))
         self.current_run = self._snapshot = rebuilt
         self._snapshot_events = len(self.stored_events)
 
     def rebuild_from_start(self) -> None:
-        rebuilt = machine.replay(decode_event(raw) for raw in self.stored_events)
+        rebuilt = replay(decode_event(raw) for raw in self.stored_events)
         expect(rebuilt == self.current_run, "a replayed run equals the live one", len(self.events))
 
 

@@ -22,11 +22,12 @@ from handrail.kernel.decision import Value
 from handrail.kernel.definition.model import DocumentProblem, Settings
 from handrail.kernel.definition.plan import Plan, check_definition
 from handrail.kernel.result import Evidence, Result
-from handrail.kernel.run import machine
+from handrail.kernel.run.clocks import next_due
 from handrail.kernel.run.commands import Answer, Claim, GrantLock, Report, RunCommand, Start, Tick
+from handrail.kernel.run.decide import decide
 from handrail.kernel.run.events import RunEvent
+from handrail.kernel.run.evolve import evolve
 from handrail.kernel.run.state import PendingApproval, Person, Position, PositionPhase, Run
-from handrail.kernel.run.workflow import needs_lock
 from handrail.teams.scripted import next_hops as next_on_the_way
 from handrail.testing.clock import ManualClock
 
@@ -122,9 +123,9 @@ class _RunPlayer:
 
     def submit(self, command: RunCommand) -> str:
         """Submit a command. Return why it was refused; "" if it was accepted."""
-        decision = machine.decide(self.plan, self._run, command, self.clock.now())
+        decision = decide(self.plan, self._run, command, self.clock.now())
         for event in decision.events:
-            self._run = machine.evolve(self._run, event)
+            self._run = evolve(self._run, event)
         self.events += decision.events
         return decision.refusal.message if decision.refusal is not None else ""
 
@@ -155,7 +156,7 @@ class _RunPlayer:
             return False
         for position in self.run.positions.values():
             is_waiting = position.phase in (PositionPhase.READY, PositionPhase.SETTLED)
-            if is_waiting and needs_lock(self.plan.node(position.step_id)):
+            if is_waiting and position.step_id in self.plan.commit_repositories:
                 return not self.submit(GrantLock(step_id=position.step_id, lock=self.run.fence + 1))
         return False
 
@@ -208,7 +209,7 @@ def play(
         if player.run.has_ended:
             return PlayedRun(plan, player.run, player.events)
         if not player.work_once(agents_by_step, default_agent) and not player.answer_once(people):
-            due = machine.next_due(plan, player.run)
+            due = next_due(plan, player.run)
             assert due is not None, "every wait has a deadline"
             player.clock.until(due)
             player.submit(Tick())

@@ -26,9 +26,10 @@ from typing import Literal, TypeVar
 from handrail.kernel.decision import Value
 from handrail.kernel.definition.plan import Plan, check_definition
 from handrail.kernel.run import commands as c
-from handrail.kernel.run import machine
+from handrail.kernel.run.clocks import next_due
+from handrail.kernel.run.decide import RunDecision
 from handrail.kernel.run.events import RunEvent, is_measure_neutral, may_raise_measure
-from handrail.kernel.run.machine import RunDecision
+from handrail.kernel.run.measure import measure
 from handrail.kernel.run.state import PositionPhase
 from handrail.testing.invariants import InvariantChecker, InvariantViolationError, encode, expect
 from handrail.testing.seed_options import SeedOptions, describe_seed, draw_options
@@ -110,9 +111,9 @@ class Simulation:
     def _run_liveness_phase(self) -> Iterator[None]:
         """Run to the end. Each round must bring an event, so the measure bounds the rounds."""
         checker = self.checker
-        measure = machine.measure(self.plan, checker.run)
+        events_max = measure(self.plan, checker.run)
         first = len(checker.events)
-        for _ in range(measure):
+        for _ in range(events_max):
             if checker.run.has_ended:
                 break
             events_before = len(checker.events)
@@ -121,13 +122,17 @@ class Simulation:
             expect(
                 len(checker.events) > events_before, "a run that waits goes on when its time comes"
             )
-        expect(checker.run.has_ended, "every run ends within its measure", measure)
+        expect(checker.run.has_ended, "every run ends within its measure", events_max)
         counted_events = [
             e
             for e in checker.events[first:]
             if not is_measure_neutral(e) and not may_raise_measure(e)
         ]
-        expect(len(counted_events) <= measure, "no more events come than the measure says", measure)
+        expect(
+            len(counted_events) <= events_max,
+            "no more events come than the measure says",
+            events_max,
+        )
 
     def _make_progress(self) -> None:
         """Do one piece of honest work, if this seed's ending has any; else fire the next clock."""
@@ -136,7 +141,7 @@ class Simulation:
             for command in self._honest_commands():
                 if self._submit(command).events:
                     return
-        due = machine.next_due(self.plan, self.checker.run)
+        due = next_due(self.plan, self.checker.run)
         assert due is not None, "the auditor has seen that every wait has a deadline"
         self.world.clock.until(due)
         self._submit(c.Tick())

@@ -13,8 +13,8 @@ from handrail.kernel.definition.model import REVIEW_STEP_ID
 from handrail.kernel.definition.plan import Plan
 from handrail.kernel.result import Check, Evidence, Outcome, Result, Usage
 from handrail.kernel.run import commands as c
-from handrail.kernel.run import machine
-from handrail.kernel.run.effects import AcquireLock, ReleaseLock, RunEffect
+from handrail.kernel.run.clocks import next_due
+from handrail.kernel.run.decision_builder import AcquireLock, ReleaseLock, RunEffect
 from handrail.kernel.run.state import PendingApproval, Person, Position, PositionPhase, Run
 from handrail.testing.clock import ManualClock
 from handrail.testing.scripted_runs import shortest_way_results
@@ -83,7 +83,7 @@ class World:
     def pass_time(self, run: Run) -> None:
         rng = self.rng
         if rng.random() < self.options.hurry:
-            due = machine.next_due(self.plan, run)
+            due = next_due(self.plan, run)
             if due is not None:
                 self.clock.until(due + timedelta(seconds=rng.choice((-1, 0, 0, 0.5, 90_000))))
             return

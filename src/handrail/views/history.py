@@ -34,11 +34,18 @@ from handrail.kernel.run.events import (
 )
 from handrail.kernel.run.evolve import evolve
 from handrail.kernel.run.lookahead import apply_guarded_events
-from handrail.kernel.run.state import ApprovalKind, PendingApproval, Run, RunStatus
+from handrail.kernel.run.state import ApprovalKind, PendingApproval, Run, RunStatus, Stop
 from handrail.kernel.stop.ledger import REASONS_KEPT, Ledger, edge_key
 from handrail.kernel.stop.rules import counts_handoffs
 from handrail.views.steps import Events, started_event
-from handrail.views.view_types import Handoff, HumanAct, Iteration, LoopCounter, TransitionView
+from handrail.views.view_types import (
+    Handoff,
+    HumanAct,
+    Iteration,
+    LoopCounter,
+    TransitionView,
+    View,
+)
 
 
 def rebuild_run(events: Events) -> tuple[Run, float]:
@@ -88,6 +95,43 @@ def _rebuild_guarded_run(events: Events) -> Run:
         terminal_status=status,
         stop=stop,
         ended_at=ended_at,
+    )
+
+
+class StopView(View):
+    """Why the run ended, every field in one form."""
+
+    rule: str
+    reason: str
+    agent: str
+    limit: int | float | str | None
+    seen: int | float | str | None
+    pattern: tuple[str, ...]
+    evidence: tuple[str, ...]
+    also: tuple[str, ...]
+    remedy: str
+    remaining: tuple[str, ...]
+
+
+def normalize_number(number: int | float | str | None) -> int | float | str | None:
+    """Return 3 for 3.0, so that a limit is the same before and after JSON."""
+    return int(number) if isinstance(number, float) and number.is_integer() else number
+
+
+def stop_view(stop: Stop | None) -> StopView | None:
+    if stop is None:
+        return None
+    return StopView(
+        rule=stop.rule.value,
+        reason=stop.reason,
+        agent=stop.agent,
+        limit=normalize_number(stop.limit),
+        seen=normalize_number(stop.seen),
+        pattern=stop.pattern,
+        evidence=stop.evidence,
+        also=tuple(rule.value for rule in stop.also),
+        remedy=stop.remedy,
+        remaining=stop.remaining,
     )
 
 

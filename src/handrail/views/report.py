@@ -26,6 +26,7 @@ from handrail.kernel.run.state import Run, RunStatus
 from handrail.kernel.stop.rules import RULES_BY_NAME, StopRule
 from handrail.views import history
 from handrail.views import steps as stepping
+from handrail.views.history import StopView, normalize_number, stop_view
 from handrail.views.markdown import bullet_list, code_block, escape_line, table
 from handrail.views.view_types import (
     Handoff,
@@ -37,12 +38,9 @@ from handrail.views.view_types import (
     RunTotals,
     RunWarning,
     Step,
-    StopView,
     TransitionView,
     UsageView,
     View,
-    normalize_number,
-    stop_view,
 )
 
 WHY_CHARS_MAX = 300

@@ -3,7 +3,8 @@
 A view is a projection of the run's state and its events (`history.py`, `steps.py`) at one moment:
 the time is an argument and matters only for the duration of a run in progress. Values that only the
 definition has (limits of reworks, the measure) come from the plan. Field names are those of the
-API; adding a field here adds it there.
+API; adding a field here adds it there. `RunDetails` is a run with everything that a page shows
+beside it, and why it stopped or waits.
 """
 
 from datetime import datetime
@@ -11,23 +12,42 @@ from typing import Any
 
 from msgspec.structs import asdict
 
+from handrail.kernel.decision import Value
 from handrail.kernel.definition.model import TerminalStatus
 from handrail.kernel.definition.plan import Plan
 from handrail.kernel.run.measure import measure
 from handrail.kernel.run.state import Run
+from handrail.kernel.stop.rules import RULES, StopRule
 from handrail.views import history, steps
-from handrail.views.soft_rules import soft_rule_counts
+from handrail.views.beads import BeadView
+from handrail.views.history import StopView, stop_view
+from handrail.views.report import RunReport
+from handrail.views.steps import StepDetails
 from handrail.views.view_types import (
     Handoff,
     Iteration,
     LoopCounter,
     RuleCount,
     RunWarning,
-    StopView,
     UsageView,
     View,
-    stop_view,
 )
+
+
+def soft_rule_counts(run: Run) -> dict[str, RuleCount]:
+    """Return the counts by rule name."""
+    ledger, limits = run.ledger, run.limits
+    counts = {
+        row.rule.value: RuleCount(count=row.count(ledger, limits), limit=limit)
+        for row in RULES
+        if row.count is not None and (limit := getattr(limits, row.limit)) is not None
+    }
+    if run.kind == "team":
+        faults = max((position.faults for position in run.positions.values()), default=0)
+        limit = limits.protocol_error_limit
+        counts[StopRule.PROTOCOL.value] = RuleCount(count=faults, limit=limit)
+    return counts
+
 
 RUN_IDS_MAX = 100
 """Runs whose summaries are read at once."""
@@ -189,3 +209,38 @@ def bead_error(run: Run) -> BeadError | None:
         pattern=run.stop.pattern,
         execution_id=run.id,
     )
+
+
+class WaitReason(Value):
+    """One open position of a run. `code` is for programs, `message` and `hint` for people."""
+
+    place: str
+    code: str
+    message: str
+    since: datetime
+    hint: str = ""
+
+
+class RunExplanation(View):
+    """Why a run stopped, or what each of its open positions waits for; `next` says what to do."""
+
+    status: str
+    terminal_status: str | None
+    why: str
+    """In one sentence."""
+    next: str
+    stop: StopView | None
+    waiting: tuple[WaitReason, ...]
+    notes: tuple[str, ...]
+    """Further notes: a newer version of the run's definition."""
+
+
+class RunDetails(View):
+    """The details of a run. The report holds the transitions; its own steps are those in
+    `steps`."""
+
+    run: RunView
+    bead: BeadView
+    steps: tuple[StepDetails, ...]
+    report: RunReport
+    why: RunExplanation

@@ -32,6 +32,7 @@ from handrail.kernel.run.events import (
     TimedOut,
     Warned,
 )
+from handrail.kernel.run.state import dispatch_id
 from handrail.views.view_types import LastCommand, LastProgress, RunWarning, Step
 
 Events = Sequence[RunEvent]
@@ -95,11 +96,6 @@ def step_details(events: Events) -> tuple[StepDetails, ...]:
         )
         for step in steps(events)
     )
-
-
-def dispatch_id(run_id: str, fence: int) -> str:
-    """Return the public id of a dispatch (an approval's is RUN.qN)."""
-    return f"{run_id}.d{fence}"
 
 
 class _StepBuilder:

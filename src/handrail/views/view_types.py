@@ -1,4 +1,4 @@
-"""Types of a run's views: handoffs, steps, rounds of review, the stop. Values only.
+"""Types of a run's views: handoffs, steps, rounds of review; pages of lists. Values only.
 
 The report, the API and the page use the same fields with the same names. Every field is written,
 set or not, so that a reader need not know the defaults. Numbers that JSON cannot tell apart (3 and
@@ -6,11 +6,16 @@ set or not, so that a reader need not know the defaults. Numbers that JSON canno
 """
 
 from datetime import datetime
+from typing import Generic, TypeVar
 
 import msgspec
 
 from handrail.kernel.decision import Value
-from handrail.kernel.run.state import Stop
+
+T = TypeVar("T")
+
+PAGE_ITEMS_DEFAULT, PAGE_ITEMS_MAX = 50, 500
+CURSOR_CHARS_MAX = 600
 
 
 class View(Value, omit_defaults=False):
@@ -144,38 +149,8 @@ class RunTotals(View):
     stretches: int
 
 
-class StopView(View):
-    """Why the run ended, every field in one form."""
+class Page(View, Generic[T]):
+    """A page of a list. `next_cursor` asks for the next page; None on the last one."""
 
-    rule: str
-    reason: str
-    agent: str
-    limit: int | float | str | None
-    seen: int | float | str | None
-    pattern: tuple[str, ...]
-    evidence: tuple[str, ...]
-    also: tuple[str, ...]
-    remedy: str
-    remaining: tuple[str, ...]
-
-
-def normalize_number(number: int | float | str | None) -> int | float | str | None:
-    """Return 3 for 3.0, so that a limit is the same before and after JSON."""
-    return int(number) if isinstance(number, float) and number.is_integer() else number
-
-
-def stop_view(stop: Stop | None) -> StopView | None:
-    if stop is None:
-        return None
-    return StopView(
-        rule=stop.rule.value,
-        reason=stop.reason,
-        agent=stop.agent,
-        limit=normalize_number(stop.limit),
-        seen=normalize_number(stop.seen),
-        pattern=stop.pattern,
-        evidence=stop.evidence,
-        also=tuple(rule.value for rule in stop.also),
-        remedy=stop.remedy,
-        remaining=stop.remaining,
-    )
+    items: tuple[T, ...]
+    next_cursor: str | None = None

@@ -39,7 +39,7 @@ from handrail.kernel import lock as locks
 from handrail.kernel.channel.state import Channel, check_invariants
 from handrail.kernel.decision import Value
 from handrail.kernel.run.events import RunEvent
-from handrail.kernel.run.machine import evolve
+from handrail.kernel.run.evolve import evolve
 from handrail.kernel.run.state import Run
 from handrail.store.columns import Row
 from handrail.store.maintenance import MaintenanceStore

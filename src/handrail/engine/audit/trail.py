@@ -13,7 +13,7 @@ from handrail.store.maintenance import MaintenanceStore
 from handrail.store.stats import OpenWorkCount
 from handrail.store.store import Store
 from handrail.views.event_view import EventView, event_view, is_human_act_or_end
-from handrail.views.pages import PAGE_ITEMS_DEFAULT, PAGE_ITEMS_MAX, Page
+from handrail.views.view_types import PAGE_ITEMS_DEFAULT, PAGE_ITEMS_MAX, Page
 
 SCANNED_PAGES_MAX = 20
 """Pages of PAGE_ITEMS_MAX events that are scanned for one page of the trail."""

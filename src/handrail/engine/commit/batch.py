@@ -32,8 +32,7 @@ from handrail.kernel.channel.events import AddMember
 from handrail.kernel.decision import Refusal, Value
 from handrail.kernel.definition.plan import Plan
 from handrail.kernel.run import commands as c
-from handrail.kernel.run.machine import Run
-from handrail.kernel.run.state import OFFERED, Position
+from handrail.kernel.run.state import OFFERED, Position, Run
 from handrail.store.rows import (
     DispatchRow,
     IdempotencyKeyRow,

@@ -23,9 +23,11 @@ from handrail.kernel import lock as locks
 from handrail.kernel.decision import Refusal, Value
 from handrail.kernel.definition.plan import Plan
 from handrail.kernel.run import commands as c
-from handrail.kernel.run.effects import AcquireLock, ReleaseLock, RunEffect
+from handrail.kernel.run.clocks import next_due
+from handrail.kernel.run.decide import decide_and_apply
+from handrail.kernel.run.decision_builder import AcquireLock, ReleaseLock, RunEffect
 from handrail.kernel.run.events import Answered, Asked, HandedOff, Moved, Reasked, RunEvent, Started
-from handrail.kernel.run.machine import decide_and_apply, evolve, next_due
+from handrail.kernel.run.evolve import evolve
 from handrail.kernel.run.state import CLAIMED, OFFERED, PendingApproval, Position, Run, RunStatus
 from handrail.store.rows import (
     EMPTY_HEAD,

@@ -9,7 +9,7 @@ from typing import Any, cast
 import msgspec
 from msgspec.structs import replace
 
-from handrail.kernel.json_values import find_json_problem
+from handrail.kernel.input_checks import find_json_problem
 from handrail.kernel.result import Result, Usage
 from handrail.kernel.run import commands as c
 from handrail.store.rows import NoteRow, iso

@@ -25,9 +25,9 @@ from handrail.engine.environment import EngineSettings, StoreAccess
 from handrail.engine.errors import refuse
 from handrail.engine.notifier import TURN_KEY_PREFIX, ChangeNotifier
 from handrail.engine.queries.runs import RunReader
+from handrail.kernel.run.state import dispatch_id
 from handrail.store.rows import AgentRow, ChannelMemberRow, DispatchRow
 from handrail.views.channels import TurnView
-from handrail.views.steps import dispatch_id
 
 if TYPE_CHECKING:
     from handrail.engine.services.channels import ChannelService

@@ -19,12 +19,12 @@ from typing import Any, cast
 from msgspec.structs import asdict
 
 from handrail.kernel.decision import Value
+from handrail.kernel.definition.certificate import allowed_targets
 from handrail.kernel.definition.model import REVIEW_STEP_ID, Agent, Task
 from handrail.kernel.definition.plan import Plan
-from handrail.kernel.definition.team_certificate import allowed_targets
 from handrail.kernel.run.events import Answered, Asked, Reported
 from handrail.kernel.run.measure import measure
-from handrail.kernel.run.state import PendingApproval, Position, Run
+from handrail.kernel.run.state import PendingApproval, Position, Run, dispatch_id
 from handrail.kernel.run.team import may_finish
 from handrail.kernel.stop.ledger import Ledger, ResearchScores, find_edge
 from handrail.store.beads import FileRow
@@ -42,7 +42,7 @@ from handrail.views.dispatches import (
     UsedLimits,
 )
 from handrail.views.history import handoff_sequence, human_acts, iterations
-from handrail.views.steps import Events, dispatch_id, steps
+from handrail.views.steps import Events, steps
 from handrail.views.view_types import Handoff, HumanAct, Iteration, Step
 
 

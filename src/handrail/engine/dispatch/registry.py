@@ -25,9 +25,9 @@ from handrail.engine.errors import refuse
 from handrail.engine.notifier import AgentPresenceChanged, ChangeNotifier
 from handrail.kernel.agent_lifecycle import AgentState, Trigger
 from handrail.kernel.channel import events as ev
+from handrail.kernel.run.state import dispatch_id
 from handrail.store.rows import AgentRow, ChannelMemberRow, DispatchRow, iso, parse_iso
 from handrail.views.agents import AgentView
-from handrail.views.steps import dispatch_id
 
 if TYPE_CHECKING:
     from handrail.engine.commit.committer import GroupCommitter

@@ -23,7 +23,7 @@ from handrail.engine.notifier import ANY_STREAM, ChangeNotifier
 from handrail.kernel import lock as locks
 from handrail.kernel.channel import events as ev
 from handrail.kernel.run import commands as c
-from handrail.kernel.run.machine import next_due
+from handrail.kernel.run.clocks import next_due
 from handrail.store.channels import PresenceChangeKind
 from handrail.store.rows import DispatchRow, StoreError, iso, parse_iso
 

@@ -19,7 +19,7 @@ from handrail.engine.pagination import check_cursor, check_limit, refuse_cursor
 from handrail.store.rows import StoredEntry
 from handrail.store.store import Store
 from handrail.views.event_view import ENGINE_ACTOR, EventView, event_view, is_human_act_or_end
-from handrail.views.pages import PAGE_ITEMS_DEFAULT, Page
+from handrail.views.view_types import PAGE_ITEMS_DEFAULT, Page
 
 FeedEvent = tuple[str, EventView]
 """A position, and the event there. A run's has `execution_id`, any other's `stream`."""

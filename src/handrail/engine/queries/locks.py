@@ -6,7 +6,7 @@ from handrail.engine.pagination import check_cursor, check_limit
 from handrail.kernel import lock as locks
 from handrail.store.rows import LockRow
 from handrail.views.locks import LockHolderView, LockView, LockWaiter
-from handrail.views.pages import PAGE_ITEMS_DEFAULT, Page
+from handrail.views.view_types import PAGE_ITEMS_DEFAULT, Page
 
 
 class LockQueries:

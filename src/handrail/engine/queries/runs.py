@@ -23,20 +23,21 @@ from handrail.store.runs import RunListRow
 from handrail.store.store import Store
 from handrail.views.beads import BeadView
 from handrail.views.event_view import EventView, event_view
-from handrail.views.pages import PAGE_ITEMS_DEFAULT, Page
 from handrail.views.report import RunReport, build_report
-from handrail.views.run_details import RunDetails, RunExplanation, WaitReason
 from handrail.views.run_view import (
     RUN_IDS_MAX,
     NoteView,
+    RunDetails,
+    RunExplanation,
     RunItem,
     RunSummary,
     RunView,
+    WaitReason,
     run_summary,
     run_view,
 )
 from handrail.views.steps import StepDetails, step_details
-from handrail.views.view_types import TransitionView
+from handrail.views.view_types import PAGE_ITEMS_DEFAULT, Page, TransitionView
 
 PAGE_ENTRIES = 1_000
 QUERY_CHARS_MAX = 200

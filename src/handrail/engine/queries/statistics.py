@@ -1,6 +1,6 @@
 """Statistics per definition (L14): duration, success, escalations to the CEO, attempts.
 
-They are counted from the events of ended runs (`views/run_statistics.py`), once, on request, and
+They are counted from the events of ended runs (`views/statistics.py`), once, on request, and
 stored beside them: no commit waits for it. Runs are read in the order of their ends: all of them
 the first time, then those since a while before the last end that was read. The clocks of several
 engines are not the same, and a commit may be late.
@@ -25,8 +25,12 @@ from handrail.store.stats import (
     RunStatsRow,
 )
 from handrail.store.store import Store
-from handrail.views.definition_statistics import DefinitionStatistics, DurationStatistics
-from handrail.views.run_statistics import RunStatistics, run_statistics
+from handrail.views.statistics import (
+    DefinitionStatistics,
+    DurationStatistics,
+    RunStatistics,
+    run_statistics,
+)
 from handrail.views.view_types import UsageView
 
 PAGE_RUNS = 500

@@ -18,12 +18,11 @@ from handrail.kernel.definition.plan import Plan
 from handrail.kernel.lock import CommitLock
 from handrail.kernel.run.human_commands import REQUIRED_LEVELS
 from handrail.kernel.run.state import Position, PositionPhase, Run
-from handrail.kernel.run.workflow import needs_lock, repository_of
 from handrail.kernel.stop.rules import LOOK_IN_REPORT, RULES, StopRule
 from handrail.store.rows import AgentRow, DispatchRow, iso, parse_iso
 from handrail.store.store import Store
 from handrail.views.report import RunReport
-from handrail.views.run_details import RunExplanation, WaitReason
+from handrail.views.run_view import RunExplanation, WaitReason
 
 NAMED_AGENTS_MAX = 3
 """Agents that a sentence names."""
@@ -65,14 +64,8 @@ def load_surroundings(
 
 def _repositories(plan: Plan, run: Run) -> list[str]:
     """The repositories whose commit locks the run may wait for."""
-    if plan.kind == "team":
-        return []
-    step_ids = [
-        step_id
-        for step_id in run.positions
-        if plan.has_step(step_id) and needs_lock(plan.node(step_id))
-    ]
-    return sorted({repository_of(plan, step_id) for step_id in step_ids})
+    repositories = plan.commit_repositories
+    return sorted({repositories[step_id] for step_id in run.positions if step_id in repositories})
 
 
 def wait_reasons(plan: Plan, run: Run, surroundings: RunSurroundings) -> tuple[WaitReason, ...]:
@@ -183,7 +176,7 @@ def _ordinal(number: int) -> str:
 def _waits_for_lock(
     plan: Plan, run: Run, position: Position, surroundings: RunSurroundings
 ) -> tuple[str, str]:
-    repository = repository_of(plan, position.step_id)
+    repository = plan.commit_repositories.get(position.step_id, "default")
     lock = surroundings.locks.get(repository)
     message = f"it waits for the commit lock of '{repository}'"
     if lock is None or lock.holder is None:

@@ -36,7 +36,7 @@ from handrail.views.approvals import (
     missing_approvers,
     next_steps,
 )
-from handrail.views.pages import PAGE_ITEMS_DEFAULT, Page
+from handrail.views.view_types import PAGE_ITEMS_DEFAULT, Page
 
 APPROVAL_STATUSES: tuple[ApprovalStatus, ...] = ("open", "answered", "void", "expired")
 CURSOR_SEPARATOR = "~"

@@ -24,7 +24,7 @@ from handrail.engine.pagination import check_cursor, check_limit
 from handrail.engine.queries.runs import RunReader
 from handrail.kernel.decision import Refusal
 from handrail.kernel.definition.model import PERSON_LEVELS
-from handrail.kernel.json_values import find_json_problem
+from handrail.kernel.input_checks import find_json_problem
 from handrail.kernel.result import merge_patch
 from handrail.kernel.run import commands as c
 from handrail.kernel.run.state import ENGINE_KEYS, Person, Run
@@ -32,7 +32,7 @@ from handrail.store.beads import BEAD_FILES_MAX, BeadItem, FileRow
 from handrail.store.rows import BeadRow, IdempotencyKeyRow, iso, parse_iso
 from handrail.views.approvals import Approval
 from handrail.views.beads import FILE_BYTES_MAX, PRIORITY_MAX, BeadView, FileInfo
-from handrail.views.pages import PAGE_ITEMS_DEFAULT, Page
+from handrail.views.view_types import PAGE_ITEMS_DEFAULT, Page
 
 NO_FILES: Mapping[str, str] = {}
 FILE_NAME_CHARS_MAX = 200

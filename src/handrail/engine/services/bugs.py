@@ -31,7 +31,7 @@ from handrail.kernel.stop.error_signature import error_signature, first_error_li
 from handrail.store.bugs import BugRow
 from handrail.store.rows import iso, parse_iso
 from handrail.views.bugs import NAME_CHARS_MAX, BugReportResult, BugView, ErrorReport
-from handrail.views.pages import PAGE_ITEMS_DEFAULT, Page
+from handrail.views.view_types import PAGE_ITEMS_DEFAULT, Page
 
 if TYPE_CHECKING:
     from handrail.engine.services.beads import BeadService

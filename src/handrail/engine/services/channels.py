@@ -52,7 +52,7 @@ from handrail.kernel.channel.state import (
 from handrail.kernel.decision import prepare_types
 from handrail.store.rows import ChannelLogRow, ChannelRow, StoreError, iso
 from handrail.views.channels import ChannelView, MessageView, PostedMessage, TurnView
-from handrail.views.pages import PAGE_ITEMS_DEFAULT, Page
+from handrail.views.view_types import PAGE_ITEMS_DEFAULT, Page
 
 if TYPE_CHECKING:
     from handrail.engine.dispatch.registry import AgentService

@@ -20,7 +20,7 @@ from handrail.kernel.definition.plan import DefinitionCheck, Plan, check_definit
 from handrail.kernel.run.human_commands import OVERRIDE_LEVEL
 from handrail.store.rows import DefinitionRow, StoreError, iso, parse_iso
 from handrail.views.definitions import DefinitionItem, DefinitionView, StoredDefinition
-from handrail.views.pages import PAGE_ITEMS_DEFAULT, Page
+from handrail.views.view_types import PAGE_ITEMS_DEFAULT, Page
 
 VERSION_MAX = 2**31 - 1
 STORE_ATTEMPTS_MAX = 1_000
@@ -169,7 +169,7 @@ def _required_owner(plan: Plan, by: str, role: str) -> str | None:
     commit_unapproved."""
     if PERSON_LEVELS.get(role, -1) >= PERSON_LEVELS[OVERRIDE_LEVEL]:
         return None
-    if plan.has_commit_nodes:
+    if plan.commit_repositories:
         refuse(
             "commit_unapproved",
             f"{by} ({role}) may not define '{plan.definition.name}': it has a commit node",

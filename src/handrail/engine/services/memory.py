@@ -33,13 +33,7 @@ from handrail.engine.services.similarity import (
     signature,
 )
 from handrail.kernel.decision import Value
-from handrail.store.rows import (
-    EMPTY_HEAD,
-    StreamRow,
-    StreamWrite,
-    iso,
-    parse_iso,
-)
+from handrail.store.rows import EMPTY_HEAD, StreamRow, StreamWrite, iso, parse_iso
 from handrail.store.ticket_memory import MemoryChange, MemoryRow
 from handrail.views.memories import (
     QUERY_CHARS_MAX,
@@ -47,7 +41,7 @@ from handrail.views.memories import (
     MemoryStanding,
     MemoryView,
 )
-from handrail.views.pages import PAGE_ITEMS_DEFAULT, Page
+from handrail.views.view_types import PAGE_ITEMS_DEFAULT, Page
 
 WRITE_BATCH_ROWS = 200
 WriteRows = Callable[[list[MemoryRow]], Awaitable[list[MemoryRow]]]

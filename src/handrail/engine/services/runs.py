@@ -15,8 +15,7 @@ from handrail.engine.notifier import ChangeNotifier
 from handrail.engine.queries.runs import PAGE_ENTRIES, RunReader
 from handrail.kernel.run import commands as c
 from handrail.kernel.run.events import RunEvent
-from handrail.kernel.run.machine import Person, Run
-from handrail.kernel.run.state import PendingApproval
+from handrail.kernel.run.state import PendingApproval, Person, Run
 from handrail.store.rows import IdempotencyKeyRow, NoteRow
 from handrail.views.report import RunReport, build_report
 

@@ -17,7 +17,7 @@ from typing import assert_never
 
 from msgspec.structs import replace
 
-from handrail.kernel.agent_lifecycle import AgentState, TransitionLog, is_in_queue, log_name
+from handrail.kernel.agent_lifecycle import LOG_NAMES, AgentState, TransitionLog, is_in_queue
 from handrail.kernel.channel.events import (
     BusyChanged,
     ChannelClocksPushed,
@@ -283,7 +283,7 @@ def transition_log_line(channel_id: str, event: Transitioned) -> TransitionLog:
         agent_id=event.agent_id,
         from_=event.from_,
         to=event.to,
-        trigger=log_name(event.trigger),
+        trigger=LOG_NAMES[event.trigger],
         channel=channel_id,
     )
 

@@ -12,7 +12,7 @@ so it runs only for at most MILESTONES_MAX milestones and SEARCH_STATES_MAX stat
 from collections.abc import Iterator
 
 from handrail.kernel.decision import Value
-from handrail.kernel.definition.graph import Graph
+from handrail.kernel.definition.graph import Graph, handoff_distances
 from handrail.kernel.definition.limits import Limits
 from handrail.kernel.definition.model import (
     REVIEW_STEP_ID,
@@ -21,7 +21,6 @@ from handrail.kernel.definition.model import (
     Team,
     TerminalStatus,
 )
-from handrail.kernel.definition.team_checks import handoff_distances
 
 MILESTONES_MAX = 10
 SEARCH_STATES_MAX = 2_000_000

@@ -9,13 +9,15 @@ A *block* is a parallel decision (the fork), its branches and the merge that clo
 the dominator tree a fork's children are the heads of its branches and, once, the merge. A node's
 `region` is the innermost branch it lies in: (fork, head), or None outside all blocks.
 
-This module finds the structure; `workflow_checks.py` decides whether it is allowed.
+A team's handoffs form a graph too; `handoff_distances` walks it.
+
+This module finds the structure; `checks.py` decides whether it is allowed.
 """
 
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from handrail.kernel.definition.model import Node, NodeType, Workflow
+from handrail.kernel.definition.model import Node, NodeType, Team, Workflow
 
 Region = tuple[int, int] | None
 
@@ -202,3 +204,16 @@ class Graph:
     def _is_meeting_point(self, node: int, fork: int) -> bool:
         """Whether a head has a predecessor besides the fork: branches meet there (empty branch)."""
         return any(link.node != fork for link in self.pred[node] if link.node in self.reachable)
+
+
+def handoff_distances(team: Team) -> dict[str, int]:
+    """Return every agent reachable from the start agent, with the fewest handoffs to it."""
+    targets = {agent.id: agent.hands_off_to for agent in team.agents}
+    steps = {team.start: 0} if team.start in targets else {}
+    queue = list(steps)
+    for agent_id in queue:  # grows during the loop
+        for to in targets[agent_id]:
+            if to in targets and to not in steps:
+                steps[to] = steps[agent_id] + 1
+                queue.append(to)
+    return steps

@@ -4,8 +4,8 @@ A workflow is nodes with roles joined by outcome edges. Forward edges form a DAG
 are a node's `on_failure.rework` (bounded by its `max`) and a person's revision. A team is agents
 that hand off to each other under stop rules, with one authority that may end the run.
 
-Durations are seconds here; documents may also say "10m" (see `reader.py`). `workflow_checks.py` and
-`team_checks.py` validate a definition; `certificate.py` bounds its cost.
+Durations are seconds here; documents may also say "10m" (see `reader.py`). `checks.py` validates a
+definition; `certificate.py` bounds its cost.
 """
 
 from enum import StrEnum

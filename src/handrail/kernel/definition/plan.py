@@ -11,11 +11,14 @@ from typing import Any, Literal
 from handrail.kernel.decision import Value
 from handrail.kernel.definition.certificate import (
     Bound,
+    allowed_targets,
+    bound_team,
     bound_workflow,
     describe_nesting,
     queue_seconds,
     work_seconds,
 )
+from handrail.kernel.definition.checks import check_team, check_workflow, workflow_warnings
 from handrail.kernel.definition.condition import Condition, ConditionResult
 from handrail.kernel.definition.feasibility import Slack, compute_slack, slack_warnings
 from handrail.kernel.definition.graph import Graph
@@ -32,9 +35,6 @@ from handrail.kernel.definition.model import (
 )
 from handrail.kernel.definition.rank import Ranks
 from handrail.kernel.definition.reader import read_definition
-from handrail.kernel.definition.team_certificate import allowed_targets, bound_team
-from handrail.kernel.definition.team_checks import check_team
-from handrail.kernel.definition.workflow_checks import check_workflow, workflow_warnings
 
 ALWAYS_TRUE = ConditionResult(holds=True)
 
@@ -65,8 +65,12 @@ class Plan:
         self._graph = graph
         self._ranks = Ranks(graph) if graph is not None else None
         self._nodes = {node.id: node for node in graph.nodes} if graph is not None else {}
-        self.has_commit_nodes = any(node.config.kind == "commit" for node in self._nodes.values())
-        """Whether it has commit nodes; without them no run waits for a lock."""
+        self.commit_repositories = {
+            node.id: node.config.repository or "default"
+            for node in self._nodes.values()
+            if node.config.kind == "commit"
+        }
+        """The repository of each commit node, whose dispatch waits for its commit lock (L12)."""
         self.advance_rounds = range(8 * len(self._nodes) + 8)
         """More rounds than a run can advance by itself between two answers."""
         self.success_edges = (

@@ -10,14 +10,23 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Any, cast
 
+import msgspec
 from msgspec.structs import replace
 
-from handrail.kernel.decision import Decision, Refusal
+from handrail.kernel.decision import Decision, Refusal, refuse
 from handrail.kernel.definition.model import Team
 from handrail.kernel.definition.plan import Plan
-from handrail.kernel.json_values import are_simple_texts, find_json_problem
-from handrail.kernel.result import NO_EVIDENCE, Outcome, find_bad_figures, is_bad_usage
-from handrail.kernel.run import clocks, guarded, human_commands, team, transitions, workflow
+from handrail.kernel.input_checks import (
+    SMALL_BYTES,
+    are_simple_texts,
+    check_context_size,
+    find_bad_figures,
+    find_json_problem,
+    is_bad_usage,
+    result_bytes_max,
+)
+from handrail.kernel.result import NO_EVIDENCE, Outcome
+from handrail.kernel.run import clocks, guarded, human_commands, team, workflow
 from handrail.kernel.run.commands import (
     Answer,
     Ask,
@@ -39,12 +48,16 @@ from handrail.kernel.run.commands import (
     StartGuarded,
     Tick,
 )
-from handrail.kernel.run.decision_builder import DecisionBuilder, refuse
-from handrail.kernel.run.effects import ReleaseLock, RunEffect, derive_effects
+from handrail.kernel.run.decision_builder import (
+    DecisionBuilder,
+    ReleaseLock,
+    RunEffect,
+    derive_effects,
+)
 from handrail.kernel.run.events import Claimed, ClocksPushed, RunEvent, Started
-from handrail.kernel.run.size_limits import check_result_size
 from handrail.kernel.run.state import OFFERED, Person, Position, PositionPhase, Run, to_timedelta
 
+_encode = msgspec.json.Encoder().encode
 RunDecision = Decision[RunEvent, RunEffect]
 PUSH_SECONDS_MAX = 10 * 365 * 86400.0
 COMMAND_TEXT_FIELDS = (
@@ -106,7 +119,7 @@ def _release_unused_lock(plan: Plan, command: GrantLock) -> tuple[RunEffect, ...
     """Release a lock granted to a run that ends instead of using it."""
     if plan.kind == "team" or not plan.has_step(command.step_id):
         return ()
-    repository = workflow.repository_of(plan, command.step_id)
+    repository = plan.commit_repositories.get(command.step_id, "default")
     return (ReleaseLock(step_id=command.step_id, repository=repository, lock=command.lock),)
 
 
@@ -223,7 +236,7 @@ def _start(builder: DecisionBuilder, run: Run | None, command: Start) -> Refusal
             version=command.version,
             kind="team" if is_team else "workflow",
             step_id=step_id,
-            blocks={} if is_team else transitions.blocks_around(plan, step_id),
+            blocks={} if is_team else workflow.blocks_around(plan, step_id),
             limits=plan.limits_for(command.context.get("task_scope")),
             task=_choose_first_task(plan, step_id, command) if is_team else "",
             title=command.title,
@@ -300,7 +313,7 @@ def _report(builder: DecisionBuilder, command: Report) -> Refusal | None:
     position = _require_holder(builder, command.fence, command.agent, "the result")
     if isinstance(position, Refusal):
         return position
-    if (refusal := check_result_size(builder, command)) is not None:
+    if (refusal := _check_result_size(builder, command)) is not None:
         return refusal
     result = command.result
     if result.outcome is not None and type(result.outcome) is not Outcome:
@@ -315,6 +328,21 @@ def _report(builder: DecisionBuilder, command: Report) -> Refusal | None:
     else:
         team.report(builder, position, result)
     return None
+
+
+def _check_result_size(builder: DecisionBuilder, command: Report) -> Refusal | None:
+    """Refuse a result that exceeds its share of the run's total."""
+    size, context = len(_encode(command.result)) + len(command.malformed), builder.run.context
+    if size > SMALL_BYTES:
+        dispatches = builder.plan.bound(context.get("task_scope")).dispatches
+        share = result_bytes_max(dispatches)
+        if size > share:
+            return refuse(
+                "result_too_large",
+                f"the result has {size:,} bytes; one of {dispatches:,} in this run has {share:,}",
+                "say less, and put the rest where it can be read",
+            )
+    return check_context_size(context, command.result.data)
 
 
 def _lose(builder: DecisionBuilder, command: Lose) -> Refusal | None:
@@ -350,9 +378,9 @@ def _grant_lock(builder: DecisionBuilder, command: GrantLock) -> Refusal | None:
     if position is None or not waiting or not is_workflow_node or builder.run.paused_at is not None:
         message = f"'{command.step_id}' of run '{builder.run.id}' does not wait for a lock"
         return refuse("not_waiting", message, "release the lock")
-    node = builder.plan.node(command.step_id)
-    assert workflow.needs_lock(node), "what needs no lock has been offered already"
-    workflow.offer_dispatch(builder, position, node.role, command.lock)
+    needs_lock = command.step_id in builder.plan.commit_repositories
+    assert needs_lock, "what needs no lock has been offered already"
+    builder.offer_dispatch(position, builder.plan.node(command.step_id).role, command.lock)
     return None
 
 

@@ -1,29 +1,48 @@
 """The decision builder: collects events and applies each at once, so that later parts of the same
 decision see their effect. From outside, decide stays a pure function.
+
+At the end it derives the effects, which the shell performs after the commit, from the run before
+and after.
 """
 
 import hashlib
+from collections.abc import Iterator
 from datetime import datetime
 
 import msgspec
 
-from handrail.kernel.decision import Refusal
+from handrail.kernel.decision import Value
 from handrail.kernel.definition.model import TerminalStatus
 from handrail.kernel.definition.plan import Plan
 from handrail.kernel.result import Result
-from handrail.kernel.run.events import Asked, Ended, Faulted, RunEvent, Warned
+from handrail.kernel.run.events import (
+    Asked,
+    Claimed,
+    Ended,
+    Faulted,
+    HandedOff,
+    Lost,
+    Moved,
+    Offered,
+    Reported,
+    RunEvent,
+    TimedOut,
+    Warned,
+)
 from handrail.kernel.run.evolve import evolve
 from handrail.kernel.run.state import (
+    CLAIMED,
     ENGINE_KEYS,
+    OFFERED,
     ApprovalKind,
     PendingApproval,
     Position,
+    PositionPhase,
     Run,
     build_stop,
     to_timedelta,
 )
-from handrail.kernel.stop.ledger import find_edge, short_key
-from handrail.kernel.stop.progress import assess_result
+from handrail.kernel.stop.ledger import assess_result, find_edge, short_key
 from handrail.kernel.stop.rules import (
     FiredRule,
     RuleContext,
@@ -75,6 +94,25 @@ class DecisionBuilder:
         edge = find_edge(run.ledger, source, target)
         return judge_handoff(
             RuleContext(run.ledger, run.limits, source=source, target=target, edge=edge)
+        )
+
+    def offer_dispatch(self, position: Position, role: str, lock: int | None = None) -> None:
+        """Offer the next dispatch of the position; end the run if no step is left."""
+        fired = self.judge_step()
+        if fired:
+            self.stop(fired, self.run.final_agent)
+            return
+        repositories = self.plan.commit_repositories
+        self.emit(
+            Offered(
+                at=self.now,
+                step_id=position.step_id,
+                fence=self.run.fence + 1,
+                attempt=position.attempts + 1,
+                role=role,
+                lock=lock,
+                repository="" if lock is None else repositories.get(position.step_id, "default"),
+            )
         )
 
     def stop(self, fired: list[FiredRule], agent: str) -> None:
@@ -170,10 +208,6 @@ def is_goal_met(run: Run) -> bool:
     return (measured if command in measured else claimed).get(command) == ""
 
 
-def refuse(code: str, message: str, hint: str = "") -> Refusal:
-    return Refusal(code=code, message=message, hint=hint)
-
-
 def expected_paths(run: Run, result: Result) -> frozenset[str] | None:
     """Return the paths that existed at the start and those the task names; None if the paths at
     the start are unknown, or the result has no files."""
@@ -188,3 +222,89 @@ def first_line(text: str) -> str:
         if stripped := line.strip():
             return stripped[:200]
     return ""
+
+
+class CancelDispatch(Value):
+    """Tell the agent to stop: its dispatch no longer counts (H5.5)."""
+
+    fence: int
+    agent: str
+
+
+class AcquireLock(Value):
+    """Queue for the repository's commit lock."""
+
+    step_id: str
+    repository: str
+    attempt: int
+
+
+class ReleaseLock(Value):
+    step_id: str
+    repository: str
+    lock: int
+
+
+RunEffect = CancelDispatch | AcquireLock | ReleaseLock
+EVENTS_WITHOUT_EFFECTS = frozenset({Offered, Claimed, Reported, HandedOff, Moved, Warned})
+"""Most decisions have no others: one dispatch returned, the next one was offered."""
+OPEN_PHASES = (OFFERED, CLAIMED)
+UNQUEUED_PHASES = (*OPEN_PHASES, PositionPhase.ASKED)
+"""Phases in which a position does not wait for a commit lock."""
+
+
+def derive_effects(
+    plan: Plan, before: Run | None, after: Run, events: list[RunEvent]
+) -> tuple[RunEffect, ...]:
+    if (
+        before is not None
+        and len(before.positions) == 1  # no branch that could be cancelled
+        and before.stretch == after.stretch  # no person moved the run
+        and not plan.commit_repositories
+        and EVENTS_WITHOUT_EFFECTS.issuperset(map(type, events))
+    ):
+        return ()
+    run_effects: list[RunEffect] = []
+    positions_before = before.positions.values() if before is not None else ()
+    for position in positions_before:
+        if position.phase in OPEN_PHASES and _is_cancelled(position, after, events):
+            run_effects.append(CancelDispatch(fence=position.fence, agent=position.agent))
+    for position in positions_before:
+        if position.lock is not None and after.find_position(position.fence) is None:
+            run_effects.append(
+                ReleaseLock(
+                    step_id=position.step_id, repository=position.repository, lock=position.lock
+                )
+            )
+    if plan.commit_repositories:
+        run_effects.extend(_lock_requests(plan, before, after))
+    return tuple(run_effects)
+
+
+def _is_cancelled(position: Position, after: Run, events: list[RunEvent]) -> bool:
+    """Whether the dispatch timed out, or is no longer open and did not return by itself."""
+    returned = False
+    for event in events:
+        if type(event) is Reported or type(event) is Lost:
+            returned = returned or event.fence == position.fence
+        elif type(event) is TimedOut and event.fence == position.fence:
+            return True
+    return not returned and after.find_position(position.fence) is None
+
+
+def _lock_requests(plan: Plan, before: Run | None, after: Run) -> Iterator[RunEffect]:
+    positions_before = before.positions if before is not None else {}
+    resumed = before is not None and before.paused_at is not None
+    for step_id, position in after.positions.items():
+        repository = plan.commit_repositories.get(step_id)
+        if repository is None or position.phase in UNQUEUED_PHASES or after.paused_at is not None:
+            continue
+        position_before = positions_before.get(step_id)
+        is_waiting_already = (
+            not resumed
+            and position_before is not None
+            and position_before.since == position.since
+            and position_before.phase not in UNQUEUED_PHASES
+        )
+        if not is_waiting_already:
+            yield AcquireLock(step_id=step_id, repository=repository, attempt=position.attempts + 1)

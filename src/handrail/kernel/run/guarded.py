@@ -1,41 +1,310 @@
 """The commands of guarded runs: begin one, record what its guard saw, ask people for its program.
 
 A guarded run takes place in another program, where a guard judges each step by the same rules. Only
-the program that began the run may report it. Its report becomes the history that a team's run has
-(`guarded_history.py`), if a guard can have seen it (`guarded_events.py`).
+the program that began the run may report it.
+
+The reporter is a program with an operator's credential, perhaps not a guard at all. It says which
+agent did what, and how its run ended; it cannot speak for people, nor for the server, nor for more
+than its own limits allow. `find_problem` refuses what no guard can have seen, `normalize_events`
+drops all that a guard does not say.
+
+`GuardedHistory` makes of the rest the history that a team's run has: the turns, each step offered,
+claimed and reported, each handoff, the end with its reason. A step and the handoff that follows it
+are one result, reported at the handoff. Where several agents worked at once, their steps stand
+under the agent whose turn it was; a handoff by another one is preceded by a move of the turn to it.
+A step is recorded once it has its result: until then only the turn is known, so that no other agent
+can claim it, and nothing has to be revoked. There are exactly as many steps as the guard has
+counted: one for each turn, and one more for each further result in it. A turn that has its result
+is handed over, asks a person and ends without another one.
 
 The definition is the team as its runs have shown it so far. A report that shows more is refused
 (`team_grown`) until the caller has stored a version with it, and names that version.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
+from typing import Any
 
+import msgspec
 from msgspec.structs import replace
 
-from handrail.kernel.decision import Refusal
-from handrail.kernel.definition.limits import ASKS_MAX
+from handrail.kernel.decision import Refusal, refuse
+from handrail.kernel.definition.limits import ASKS_MAX, Limits
+from handrail.kernel.definition.model import TerminalStatus
 from handrail.kernel.definition.plan import Plan
+from handrail.kernel.input_checks import (
+    VALUE_ITEMS_MAX,
+    find_bad_figures,
+    find_json_problem,
+    result_bytes_max,
+)
+from handrail.kernel.result import FIGURE_MAX, Outcome, Result
 from handrail.kernel.run.commands import Ask, Observe, StartGuarded
-from handrail.kernel.run.decision_builder import DecisionBuilder, refuse
+from handrail.kernel.run.decision_builder import DecisionBuilder
 from handrail.kernel.run.events import (
+    Claimed,
     Ended,
     GuardedEvent,
     HandedOff,
     HeardOf,
     Migrated,
+    Moved,
+    Offered,
     Reported,
+    RunEvent,
     Started,
 )
-from handrail.kernel.run.guarded_events import (
-    GUARDED_ROLE_PREFIX,
-    exceeds_limits,
-    find_problem,
-    finishing_agent,
-    normalize_events,
-)
-from handrail.kernel.run.guarded_history import GuardedHistory
 from handrail.kernel.run.state import ApprovalKind, Position, Run
+from handrail.kernel.stop.rules import StopRule, terminal_status_of
+
+NAME_CHARS_MAX = 200
+"""Characters of the name of an agent, or of a milestone."""
+AGENTS_MAX, EDGES_MAX = 200, 1_000
+"""Per team: each new one makes a version of its definition."""
+STEPS_MAX = 100_000
+"""Per run, if its limits allow more."""
+GUARDED_ROLE_PREFIX = "guarded:"
+"""Prefix for the role of an agent that works elsewhere."""
+FOREIGN_STOP_RULES = frozenset(
+    {StopRule.CLOSED, StopRule.HUMAN_DEADLINE, StopRule.PAUSE_DEADLINE, StopRule.TERMINATED}
+    | {StopRule.PROTOCOL}
+)
+"""Ends that a guard does not bring about."""
+
+_encode = msgspec.json.Encoder().encode
+
+
+def normalize_events(events: Sequence[GuardedEvent]) -> list[GuardedEvent]:
+    """Return the events with only the content that a guard reports."""
+    return [NORMALIZERS[type(event)](event) for event in events]
+
+
+def _normalize_reported(event: Reported) -> Reported:
+    result = event.result
+    return Reported(
+        at=event.at,
+        step_id=event.agent,
+        fence=0,
+        agent=event.agent,
+        result=Result(text=result.text, evidence=result.evidence, usage=result.usage),
+        weighed=event.weighed,
+        phase=event.phase,
+    )
+
+
+def _normalize_handed_off(event: HandedOff) -> HandedOff:
+    return replace(event, task="", already_done=False, number=0)
+
+
+def _normalize_ended(event: Ended) -> Ended:
+    return event
+
+
+NORMALIZERS: dict[type[Any], Callable[[Any], GuardedEvent]] = {
+    Reported: _normalize_reported,
+    HandedOff: _normalize_handed_off,
+    Ended: _normalize_ended,
+}
+
+
+def find_problem(events: Sequence[GuardedEvent], limits: Limits) -> str:
+    """Return why no guard can have reported this; empty if one can."""
+    bytes_max = result_bytes_max(_steps_max(limits))
+    for event, next_event in zip(events, [*events[1:], None], strict=True):
+        if event.at.tzinfo is None:
+            return "the time of an event has no zone; tell times in UTC"
+        if isinstance(event, Ended) and next_event is not None:
+            return "something is told after the end of the run"
+        is_refused = isinstance(event, HandedOff) and not event.accepted
+        if is_refused and not isinstance(next_event, Ended):
+            return "a run does not end with a handoff that was refused"
+        problem = _content_problem(event, bytes_max) or VALIDATORS[type(event)](event)
+        if problem:
+            return problem
+    return ""
+
+
+def _content_problem(event: GuardedEvent, bytes_max: int) -> str:
+    """Describe what cannot be stored. Nearly every event is plain, which its JSON shows."""
+    try:
+        encoded = _encode(event)
+    except (TypeError, ValueError, RecursionError) as error:
+        return f"an event is no JSON: {error}"
+    if len(encoded) > bytes_max:
+        return f"an event has more than {bytes_max:,} bytes"
+    has_data = isinstance(event, Reported) and event.result.data
+    if len(encoded) < VALUE_ITEMS_MAX and not (
+        has_data or b"\\u0000" in encoded or b"null" in encoded
+    ):  # a NaN is written as null; without data no event is deep
+        return ""
+    return find_json_problem(msgspec.to_builtins(event))
+
+
+def _steps_max(limits: Limits) -> int:
+    limit = limits.max_steps
+    return STEPS_MAX if limit is None else min(STEPS_MAX, limit)
+
+
+def exceeds_limits(run: Run) -> bool:
+    """Return whether a guard with the run's limits would have stopped it before."""
+    limits, ledger = run.limits, run.ledger
+    handoffs = STEPS_MAX if limits.max_handoffs is None else limits.max_handoffs
+    return ledger.handoffs > handoffs or ledger.steps > max(1, _steps_max(limits))
+
+
+def finishing_agent(events: Sequence[RunEvent], active_agent: str) -> str:
+    """Return the agent that brings the run to its own end with the last of these events, or ""."""
+    last_event = events[-1] if events else None
+    if not (isinstance(last_event, Ended) and last_event.stop.rule is StopRule.COMPLETED):
+        return ""
+    handoffs = (event for event in reversed(events) if isinstance(event, HandedOff))
+    return next((event.target for event in handoffs if event.accepted), active_agent)
+
+
+def _name_problem(*names: str) -> str:
+    long_name = next((name for name in names if len(name) > NAME_CHARS_MAX), None)
+    return (
+        f"the name '{long_name[:40]}…' is longer than {NAME_CHARS_MAX} characters"
+        if long_name
+        else ""
+    )
+
+
+def _result_problem(event: Reported) -> str:
+    return _name_problem(event.agent, event.phase) or find_bad_figures(event.result)
+
+
+def _handoff_problem(event: HandedOff) -> str:
+    return _name_problem(event.source, event.target)
+
+
+def _end_problem(event: Ended) -> str:
+    rule, stop = event.stop.rule, event.stop
+    if rule in FOREIGN_STOP_RULES:
+        return f"a guard does not end a run by '{rule}'"
+    statuses = {terminal_status_of(rule, goal_met=goal_met) for goal_met in (False, True)}
+    if rule is StopRule.COMPLETED:
+        statuses = {TerminalStatus.DONE_SUCCESS}
+    if event.status not in statuses:
+        return f"a run that '{rule}' ends is not '{event.status}'"
+    figures = [figure for figure in (stop.limit, stop.seen) if isinstance(figure, int | float)]
+    if not all(-FIGURE_MAX <= figure <= FIGURE_MAX for figure in figures):
+        return "the stop has a figure that is too large"
+    return ""
+
+
+VALIDATORS: dict[type[Any], Callable[[Any], str]] = {
+    Reported: _result_problem,
+    HandedOff: _handoff_problem,
+    Ended: _end_problem,
+}
+
+
+class GuardedHistory:
+    """Writes the history of what a guard saw into a decision, from the time `since` on."""
+
+    def __init__(self, builder: DecisionBuilder, since: datetime | None = None) -> None:
+        (position,) = builder.run.positions.values()
+        self._builder = builder
+        self._active_agent, self._since = position.step_id, since or position.since
+        self._has_result = position.fence > 0
+        """Whether the holder's turn has its first result."""
+        self._outcome_reported = False
+        """Whether the holder's last result says already what comes next."""
+
+    def add_events(self, events: Sequence[GuardedEvent]) -> None:
+        for n, event in enumerate(events, 1):
+            if isinstance(event, Reported):
+                self._add_reported(event, events[n] if n < len(events) else None)
+            elif isinstance(event, HandedOff):
+                self._add_handed_off(event)
+            else:
+                self._add_ended(event)
+
+    def _add_reported(self, event: Reported, next_event: GuardedEvent | None) -> None:
+        self._begin_step(event.at)
+        at, result = event.at, replace(event.result, outcome=Outcome.CONTINUE)
+        if isinstance(next_event, HandedOff) and next_event.source == self._active_agent:
+            at, result = next_event.at, _handoff_result(result, next_event)
+            self._outcome_reported = True
+        elif isinstance(next_event, Ended) and next_event.stop.rule is StopRule.COMPLETED:
+            at, result = next_event.at, _terminate_result(result, next_event)
+            self._outcome_reported = True
+        self._end_step(at, result, event)
+
+    def _add_handed_off(self, event: HandedOff) -> None:
+        if event.source != self._active_agent:
+            self._move_position(event)
+        if not (self._outcome_reported or self._has_result):
+            self._begin_step(event.at)
+            self._end_step(event.at, _handoff_result(Result(), event))
+        self._outcome_reported = False
+        number = self._builder.run.ledger.handoffs + 1 if event.accepted else 0
+        self._builder.emit(replace(event, number=number))
+        if event.accepted:
+            self._active_agent, self._since, self._has_result = event.target, event.at, False
+
+    def _add_ended(self, event: Ended) -> None:
+        if event.stop.rule is StopRule.COMPLETED:
+            if not (self._outcome_reported or self._has_result):
+                self._begin_step(event.at)
+                self._end_step(event.at, _terminate_result(Result(), event))
+            stop = replace(event.stop, rule=StopRule.TERMINATED, agent=self._active_agent)
+            event = replace(event, stop=stop)
+        elif not self._has_result and event.stop.rule is StopRule.AGENT_LOST:
+            self._begin_step(event.at)
+        self._builder.emit(event)
+
+    def _begin_step(self, at: datetime) -> None:
+        """Begin a step of the holder, at the time of its turn, or else now."""
+        if not self._has_result:
+            at = self._since
+        step_id, fence = self._active_agent, self._builder.run.fence + 1
+        self._builder.emit(Offered(at=at, step_id=step_id, fence=fence, attempt=1, role=step_id))
+        self._builder.emit(Claimed(at=at, step_id=step_id, fence=fence, agent=step_id))
+
+    def _end_step(self, at: datetime, result: Result, reported: Reported | None = None) -> None:
+        event = Reported(
+            at=at,
+            step_id=self._active_agent,
+            fence=self._builder.run.fence,
+            agent=self._active_agent,
+            result=result,
+        )
+        if reported is not None:
+            event = replace(
+                event, agent=reported.agent, weighed=reported.weighed, phase=reported.phase
+            )
+        self._builder.emit(event)
+        self._has_result = True
+
+    def _move_position(self, event: HandedOff) -> None:
+        """Move the turn to an agent that worked in parallel to the holder.
+
+        For the guard it is the same turn, whose step is counted.
+        """
+        self._builder.emit(
+            Moved(
+                at=event.at,
+                source=self._active_agent,
+                targets=(event.source,),
+                outcome="beside",
+                reason="several agents worked at once",
+                enters=(event.source,),
+                cancels=(self._active_agent,),
+                spends=event.source,  # a move, not a handoff
+            )
+        )
+        self._active_agent, self._since = event.source, event.at
+
+
+def _handoff_result(result: Result, event: HandedOff) -> Result:
+    return replace(result, outcome=Outcome.HANDOFF, to=event.target, reason=event.reason)
+
+
+def _terminate_result(result: Result, event: Ended) -> Result:
+    return replace(result, outcome=Outcome.TERMINATE, reason=event.stop.reason)
+
 
 ASK_SECONDS_MAX = 30 * 86_400
 HEARTBEATS_PER_SILENCE = 3

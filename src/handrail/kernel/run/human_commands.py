@@ -7,13 +7,14 @@ more, move and migrate open a new stretch (K13, K14).
 
 from typing import Literal
 
-from handrail.kernel.decision import Refusal
+from handrail.kernel.decision import Refusal, refuse
 from handrail.kernel.definition.model import PERSON_LEVELS, TerminalStatus
-from handrail.kernel.run import team, transitions
+from handrail.kernel.input_checks import check_context_size
+from handrail.kernel.run import team, workflow
 from handrail.kernel.run.answer_text import AnswerIntent as Reading
 from handrail.kernel.run.answer_text import classify_answer
 from handrail.kernel.run.commands import Answer, Close, Migrate, Move, Patch, Pause, Resume
-from handrail.kernel.run.decision_builder import DecisionBuilder, approval_digest, refuse
+from handrail.kernel.run.decision_builder import DecisionBuilder, approval_digest
 from handrail.kernel.run.events import (
     Answered,
     Ended,
@@ -23,7 +24,6 @@ from handrail.kernel.run.events import (
     Reasked,
     Resumed,
 )
-from handrail.kernel.run.size_limits import check_context_size
 from handrail.kernel.run.state import ApprovalKind, PendingApproval, Person, Stop, to_timedelta
 from handrail.kernel.stop.rules import StopRule
 
@@ -167,7 +167,7 @@ def _approve(builder: DecisionBuilder, approval: PendingApproval, command: Answe
         )
         builder.emit(Ended(at=builder.now, status=approval.status, stop=stop, by=by))
     else:
-        transitions.leave(builder, approval.step_id, "approve", command.text, by)
+        workflow.leave(builder, approval.step_id, "approve", command.text, by)
 
 
 def _reject(builder: DecisionBuilder, approval: PendingApproval, command: Answer) -> None:
@@ -178,9 +178,7 @@ def _reject(builder: DecisionBuilder, approval: PendingApproval, command: Answer
         if links:
             target = graph.nodes[links[0].node].id
             by = command.by.name
-            transitions.move_forward(
-                builder, approval.step_id, (target,), "reject", command.text, by
-            )
+            workflow.move_forward(builder, approval.step_id, (target,), "reject", command.text, by)
             return
     _close_run(builder, command.by, command.text or f"{command.by.name} rejected '{approval.id}'")
 
@@ -197,7 +195,7 @@ def _revise(builder: DecisionBuilder, approval: PendingApproval, command: Answer
     target = node.id if is_escalation else node.config.revise_to
     assert target is not None
     outcome = "once_more" if is_escalation else "revise"
-    transitions.move_back(builder, node.id, target, outcome, text, by=by, renews=True)
+    workflow.move_back(builder, node.id, target, outcome, text, by=by, renews=True)
 
 
 def _answer(builder: DecisionBuilder, approval: PendingApproval, command: Answer) -> None:
@@ -244,7 +242,7 @@ def _reposition(
         step_kind = "agent" if builder.run.kind == "team" else "node"
         name = builder.plan.definition.name
         return refuse("unknown_place", f"'{step_id}' is no {step_kind} of '{name}'")
-    reposition = team.reposition if builder.run.kind == "team" else transitions.reposition
+    reposition = team.reposition if builder.run.kind == "team" else workflow.reposition
     reposition(builder, step_id, outcome, reason, by)
     return None
 
@@ -325,7 +323,7 @@ def patch(builder: DecisionBuilder, command: Patch) -> Refusal | None:
         return refuse(
             "not_allowed", f"{command.by.name} ({command.by.role}) may not change the bead"
         )
-    if (refusal := check_context_size(builder.run, command.patch)) is not None:
+    if (refusal := check_context_size(builder.run.context, command.patch)) is not None:
         return refusal
     by, patch, files = command.by.name, command.patch, command.files
     builder.emit(Patched(at=builder.now, by=by, patch=patch, files=files))

@@ -18,8 +18,14 @@ from handrail.kernel.definition.limits import Limits
 from handrail.kernel.result import NO_EVIDENCE, Usage
 from handrail.kernel.run.events import HandedOff, Reported, RunEvent
 from handrail.kernel.stop import rules
-from handrail.kernel.stop.ledger import NO_ASSESSMENT, Ledger, add_handoffs, add_result, add_usage
-from handrail.kernel.stop.progress import assess_result
+from handrail.kernel.stop.ledger import (
+    NO_ASSESSMENT,
+    Ledger,
+    add_handoffs,
+    add_result,
+    add_usage,
+    assess_result,
+)
 from handrail.kernel.stop.rules import HeadroomUnit
 
 UNLIMITED: dict[HeadroomUnit, float] = dict.fromkeys(get_args(HeadroomUnit), inf)

@@ -225,3 +225,8 @@ class Run(
 @lru_cache(maxsize=1_024)  # settings and limits: the same few values at every step
 def to_timedelta(seconds: float) -> timedelta:
     return timedelta(seconds=seconds)
+
+
+def dispatch_id(run_id: str, fence: int) -> str:
+    """Return the public id of a dispatch (an approval's is RUN.qN)."""
+    return f"{run_id}.d{fence}"

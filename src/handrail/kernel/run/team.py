@@ -18,8 +18,7 @@ from handrail.kernel.run.decision_builder import DecisionBuilder, expected_paths
 from handrail.kernel.run.events import Ended, HandedOff, Moved, Reported
 from handrail.kernel.run.state import ApprovalKind, Position, PositionPhase, Run, Stop
 from handrail.kernel.run.text_protocol import COMPLETE_MARKER, TERMINATE_MARKER, apply_text_protocol
-from handrail.kernel.run.workflow import offer_dispatch
-from handrail.kernel.stop.progress import assess_result
+from handrail.kernel.stop.ledger import assess_result
 from handrail.kernel.stop.rules import FiredRule, StopRule, is_handoff_made
 
 HANDOFF, TERMINATE, ASK = Outcome.HANDOFF, Outcome.TERMINATE, Outcome.ASK
@@ -360,4 +359,4 @@ def advance(builder: DecisionBuilder) -> None:
     guarded program the agent is working already."""
     (position,) = builder.run.positions.values()
     if position.phase is READY and builder.run.paused_at is None and not builder.plan.is_guarded:
-        offer_dispatch(builder, position, builder.plan.agents[position.step_id].effective_role)
+        builder.offer_dispatch(position, builder.plan.agents[position.step_id].effective_role)

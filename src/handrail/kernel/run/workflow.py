@@ -1,4 +1,4 @@
-"""How a workflow chooses the next step: outcome edges, rework, forks and merges, escalation.
+"""How a workflow goes on: the routes after an attempt, and the transitions of positions.
 
 The table `ROUTES` (K3) lists for each ending of an attempt the routes to try, in order; the first
 that applies is taken. Escalating always applies, so routing cannot fail (K5).
@@ -7,21 +7,196 @@ that applies is taken. Escalating always applies, so routing cannot fail (K5).
     failure    failure edge; else rework while it has turns; if there was one: escalate; else retry
     again      (continue, unusable, lost) retry; else escalate
     timed out  escalate
+
+Forward, a position leaves by the first true edge (a fork by every true edge); arriving at the merge
+of an open block may close it (K9, K10). Back, everything in the target's scope is cancelled and
+done again (K11). Each `Moved` lists the rework counters it resets (K7), so that evolve needs no
+graph.
 """
 
 from collections.abc import Callable
 
-from handrail.kernel.decision import Refusal
+from msgspec.structs import replace
+
+from handrail.kernel.decision import Refusal, refuse
 from handrail.kernel.definition.limits import ASKS_MAX
 from handrail.kernel.definition.model import Node, NodeType, TerminalStatus
 from handrail.kernel.definition.plan import Plan
 from handrail.kernel.result import Outcome, Result
-from handrail.kernel.run import transitions
-from handrail.kernel.run.decision_builder import DecisionBuilder, expected_paths, first_line, refuse
-from handrail.kernel.run.events import Ended, Offered, Reported
-from handrail.kernel.run.state import ApprovalKind, Position, PositionPhase, Run, Stop
-from handrail.kernel.stop.progress import assess_result
-from handrail.kernel.stop.rules import StopRule
+from handrail.kernel.run.decision_builder import DecisionBuilder, expected_paths, first_line
+from handrail.kernel.run.events import Ended, Moved, Reported
+from handrail.kernel.run.state import ApprovalKind, Block, Position, PositionPhase, Run, Stop
+from handrail.kernel.stop.ledger import assess_result
+from handrail.kernel.stop.rules import StopRule, counts_handoffs, is_handoff_made
+
+
+def leave(builder: DecisionBuilder, step_id: str, outcome: str, reason: str, by: str = "") -> None:
+    """Leave by the first true success edge, or at a fork by every true one."""
+    graph, edges = builder.plan.graph, builder.plan.success_edges[step_id]
+    if len(edges) == 1 and not edges[0][0]:
+        move_forward(builder, step_id, (edges[0][1],), outcome, reason, by)
+        return
+    taken: list[str] = []
+    for expression, target in edges:
+        condition = builder.plan.evaluate(expression, builder.run.context)
+        if condition.error:
+            message = f"'{expression}' of '{step_id}' counts as false: {condition.error}"
+            builder.warn("condition_error", message, step_id)
+        if condition.holds:
+            taken.append(target)
+            if graph.index[step_id] not in graph.heads:
+                break
+    move_forward(builder, step_id, tuple(taken), outcome, reason, by)
+
+
+def move_forward(
+    builder: DecisionBuilder,
+    step_id: str,
+    targets: tuple[str, ...],
+    outcome: str,
+    reason: str,
+    by: str = "",
+) -> None:
+    """Move over forward edges; arriving at the merge of an open block may close it (K9, K10)."""
+    graph, run = builder.plan.graph, builder.run
+    fired = builder.judge_handoff(step_id, targets[0]) if counts_handoffs(run.limits) else []
+    if fired and not is_handoff_made(fired):
+        builder.stop(fired, run.positions[step_id].agent)
+        return
+    i = graph.index[step_id]
+    moved = Moved(
+        at=builder.now, source=step_id, targets=targets, outcome=outcome, reason=reason, by=by
+    )
+    if i in graph.heads:
+        merge = graph.nodes[graph.merge_of[i]].id
+        arrived = tuple(t for t in targets if t == merge)
+        block = Block(heads=targets, arrived=arrived)
+        if arrived == targets:
+            event = replace(moved, enters=(merge,))
+        else:
+            heads = tuple(t for t in targets if t != merge)
+            event = replace(moved, enters=heads, opens={step_id: block})
+    else:
+        event = _with_arrival(run, builder, moved, targets[0])
+    _emit_move(builder, event)
+    if fired and not builder.run.has_ended:
+        builder.stop(fired, "")
+
+
+def _with_arrival(run: Run, builder: DecisionBuilder, moved: Moved, target: str) -> Moved:
+    graph = builder.plan.graph
+    to = graph.index[target]
+    fork = graph.fork_of.get(to)
+    block = run.blocks.get(graph.nodes[fork].id) if fork is not None else None
+    if fork is None or block is None:
+        return replace(moved, enters=(target,))
+    fork_id = graph.nodes[fork].id
+    region = graph.region[graph.index[moved.source]]
+    assert region is not None, "only a branch leads to an open block's merge"
+    head = graph.nodes[region[1]].id
+    waits_for_all = graph.nodes[to].config.wait == "all"
+    if waits_for_all and len(block.arrived) + 1 < len(block.heads):
+        return replace(moved, arrives=(fork_id, head))
+    cancelled = tuple(
+        step_id
+        for step_id in run.positions
+        if step_id != moved.source and graph.dominates(fork, graph.index[step_id])
+    )
+    inner = tuple(f for f in run.blocks if graph.dominates(fork, graph.index[f]))
+    return replace(moved, enters=(target,), cancels=cancelled, closes=inner)
+
+
+def move_back(
+    builder: DecisionBuilder,
+    step_id: str,
+    target: str,
+    outcome: str,
+    reason: str,
+    *,
+    by: str = "",
+    spends: str = "",
+    renews: bool = False,
+) -> None:
+    """Move back to an earlier node: cancel everything in its scope, to be done again (K7, K11)."""
+    graph, run = builder.plan.graph, builder.run
+    t = graph.index[target]
+    inside = tuple(p for p in run.positions if graph.dominates(t, graph.index[p]))
+    closes = tuple(f for f in run.blocks if graph.dominates(t, graph.index[f]))
+    _emit_move(
+        builder,
+        Moved(
+            at=builder.now,
+            source=step_id,
+            targets=(target,),
+            outcome=outcome,
+            reason=reason,
+            by=by,
+            enters=(target,),
+            cancels=inside,
+            closes=closes,
+            spends=spends,
+            renews=renews,
+        ),
+    )
+
+
+def reposition(builder: DecisionBuilder, target: str, outcome: str, reason: str, by: str) -> None:
+    """Move the run to one node, by a person: cancel branches, reset counters (K14)."""
+    run = builder.run
+    event = Moved(
+        at=builder.now,
+        source="",
+        targets=(target,),
+        outcome=outcome,
+        reason=reason,
+        by=by,
+        enters=(target,),
+        cancels=tuple(run.positions),
+        closes=tuple(run.blocks),
+        opens=blocks_around(builder.plan, target),
+        forgets=tuple(run.reworks),
+        renews=True,
+    )
+    builder.emit(event)
+
+
+def blocks_around(plan: Plan, step_id: str) -> dict[str, Block]:
+    """The blocks around a new position: each fork counts as having started only this branch, so
+    that its merge passes as soon as the position arrives."""
+    graph = plan.graph
+    return {
+        graph.nodes[fork].id: Block(heads=(graph.nodes[head].id,))
+        for fork, head in graph.blocks_around(graph.index[step_id])
+    }
+
+
+def _emit_move(builder: DecisionBuilder, event: Moved) -> None:
+    """Emit the move with the rework counters that it resets (K7)."""
+    builder.emit(
+        replace(event, forgets=_reset_reworks(builder, event)) if builder.run.reworks else event
+    )
+
+
+def _reset_reworks(builder: DecisionBuilder, event: Moved) -> tuple[str, ...]:
+    graph, run = builder.plan.graph, builder.run
+    left_steps = {event.source, *event.cancels}
+    step_ids = [p for p in run.positions if p not in left_steps] + list(event.enters)
+    step_ids += [f for f in run.blocks if f not in event.closes]
+    step_ids += event.opens
+    occupied = [graph.index[p] for p in step_ids]
+    back_to = graph.index[event.targets[0]] if event.spends or event.renews else None
+    forward_to = {graph.index[p] for p in event.enters} if back_to is None else set[int]()
+    reset_ids: list[str] = []
+    for node_id in run.reworks:
+        rule = graph.nodes[graph.index[node_id]].config.on_failure
+        assert rule is not None
+        scope = graph.index[rule.rework]
+        closed = not any(graph.dominates(scope, p) for p in occupied)
+        inner = back_to is not None and graph.dominates(back_to, scope)
+        is_spent_now = event.spends and scope == back_to
+        if closed or scope in forward_to or (inner and not is_spent_now):
+            reset_ids.append(node_id)
+    return tuple(reset_ids)
 
 
 class AttemptEnding:
@@ -47,7 +222,7 @@ def route_after_attempt(builder: DecisionBuilder, step_id: str, ending: str, rea
 
 
 def _take_success_edge(builder: DecisionBuilder, position: Position, reason: str) -> bool:
-    transitions.leave(builder, position.step_id, "success", reason)
+    leave(builder, position.step_id, "success", reason)
     return True
 
 
@@ -55,9 +230,7 @@ def _take_failure_edge(builder: DecisionBuilder, position: Position, reason: str
     graph = builder.plan.graph
     links = [link for link in graph.succ[graph.index[position.step_id]] if link.is_failure]
     if links:
-        transitions.move_forward(
-            builder, position.step_id, (graph.nodes[links[0].node].id,), "failure", reason
-        )
+        move_forward(builder, position.step_id, (graph.nodes[links[0].node].id,), "failure", reason)
     return bool(links)
 
 
@@ -65,9 +238,7 @@ def _rework(builder: DecisionBuilder, position: Position, reason: str) -> bool:
     rule = builder.plan.node(position.step_id).config.on_failure
     if rule is None or builder.run.reworks.get(position.step_id, 0) >= rule.max:
         return False
-    transitions.move_back(
-        builder, position.step_id, rule.rework, "rework", reason, spends=position.step_id
-    )
+    move_back(builder, position.step_id, rule.rework, "rework", reason, spends=position.step_id)
     return True
 
 
@@ -192,13 +363,13 @@ def advance(builder: DecisionBuilder) -> None:
             return
         node = builder.plan.node(position.step_id)
         if node.type is TASK:
-            offer_dispatch(builder, position, role_of(builder.run, node))
+            builder.offer_dispatch(position, role_of(builder.run, node))
         elif node.type is NodeType.APPROVAL:
             _open_node_approval(builder, position, node)
         elif node.type is NodeType.END:
             _finish(builder, node)
         else:
-            transitions.leave(builder, position.step_id, node.type.value, "")
+            leave(builder, position.step_id, node.type.value, "")
         if builder.run.terminal_status is not None:
             return
     raise AssertionError("a run that only passes nodes has passed them all")  # pragma: no cover
@@ -212,46 +383,16 @@ def _next_to_advance(builder: DecisionBuilder) -> Position | None:
     if run.paused_at is not None:
         return None
     for position in run.positions.values():
-        if position.phase in ADVANCEABLE_PHASES and not needs_lock(
-            builder.plan.node(position.step_id)
-        ):
+        is_commit = position.step_id in builder.plan.commit_repositories
+        if position.phase in ADVANCEABLE_PHASES and not is_commit:
             return position
     return None
-
-
-def needs_lock(node: Node) -> bool:
-    """Whether the node's dispatch waits for the repository's commit lock (L12)."""
-    return node.type is TASK and node.config.kind == "commit"
-
-
-def repository_of(plan: Plan, step_id: str) -> str:
-    return plan.node(step_id).config.repository or "default"
 
 
 def role_of(run: Run, node: Node) -> str:
     """The role in the bead's context under `role_from`, else the node's own role."""
     role = run.context.get(node.config.role_from) if node.config.role_from else None
     return role if isinstance(role, str) and role and role != "ceo" else node.role
-
-
-def offer_dispatch(
-    builder: DecisionBuilder, position: Position, role: str, lock: int | None = None
-) -> None:
-    fired = builder.judge_step()
-    if fired:
-        builder.stop(fired, builder.run.final_agent)
-        return
-    builder.emit(
-        Offered(
-            at=builder.now,
-            step_id=position.step_id,
-            fence=builder.run.fence + 1,
-            attempt=position.attempts + 1,
-            role=role,
-            lock=lock,
-            repository=repository_of(builder.plan, position.step_id) if lock is not None else "",
-        )
-    )
 
 
 def _open_node_approval(builder: DecisionBuilder, position: Position, node: Node) -> None:

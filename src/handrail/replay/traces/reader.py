@@ -22,7 +22,7 @@ from typing import Any, Literal, get_args
 
 import msgspec
 
-from handrail.kernel.json_values import DEPTH_MAX
+from handrail.kernel.input_checks import DEPTH_MAX
 from handrail.replay.traces.autogen_messages import read_autogen
 from handrail.replay.traces.model import Trace, TraceFormatError, TraceLimitError, TraceView
 from handrail.replay.traces.neutral import read_neutral

@@ -48,7 +48,7 @@ from handrail.server.settings import ORIGIN_DEFAULT, SETTINGS, ServerSettings
 from handrail.store.credentials import CredentialRow
 from handrail.store.rows import StoreError, parse_iso
 from handrail.views.event_view import ENGINE_ACTOR
-from handrail.views.pages import Page
+from handrail.views.view_types import Page
 
 EXPIRES_SECONDS_MAX = 10 * 365 * 86_400
 prepare_types(TokenView, MadeToken)

@@ -46,7 +46,7 @@ from handrail.server.problems import HTTPProblemError
 from handrail.views.agents import AgentView
 from handrail.views.channels import TurnView
 from handrail.views.dispatches import DispatchView
-from handrail.views.pages import Page
+from handrail.views.view_types import Page
 
 AUTHOR_FIELDS = ("agent_id", "agent", "author", "by", "actor")
 """Fields in which a body about a dispatch may name its agent."""

@@ -32,12 +32,7 @@ from handrail.engine.engine import Engine
 from handrail.engine.errors import RefusedError
 from handrail.kernel.definition.reader import parse_duration
 from handrail.kernel.run.state import ApprovalKind, Person, Run
-from handrail.server.access import (
-    Caller,
-    HTTPRequest,
-    check_same_site,
-    record_refused_attempt,
-)
+from handrail.server.access import Caller, HTTPRequest, check_same_site, record_refused_attempt
 from handrail.server.answer_links import (
     LINK_SECONDS_MAX,
     current_person,

@@ -23,8 +23,8 @@ from handrail.server.binding import serves
 from handrail.server.problems import HTTPProblemError, refusal_at_field
 from handrail.views.beads import BeadView, FileInfo
 from handrail.views.event_view import EventView
-from handrail.views.pages import Page
 from handrail.views.run_view import RunItem, RunView
+from handrail.views.view_types import Page
 
 FORM_TYPE = "multipart/form-data"
 UNSPECIFIC_TYPES = ("", ANY_MEDIA_TYPE, "application/x-www-form-urlencoded")

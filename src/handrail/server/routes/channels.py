@@ -31,13 +31,9 @@ from handrail.kernel.channel import events as ev
 from handrail.server.access import Caller, HTTPRequest, check_own_agent, check_same_author
 from handrail.server.binding import serves
 from handrail.server.long_polls import LongPolls
-from handrail.server.problems import (
-    HTTPProblemError,
-    missing_field,
-    refusal_at_field,
-)
+from handrail.server.problems import HTTPProblemError, missing_field, refusal_at_field
 from handrail.views.channels import ChannelView, MessageView, PostedMessage
-from handrail.views.pages import Page
+from handrail.views.view_types import Page
 
 AGENT_ACTIONS: frozenset[TurnAction] = frozenset({"complete", "wait", "resume"})
 """What an agent may do with its turn."""

@@ -33,16 +33,11 @@ from handrail.replay.replay_report import ReplayResults
 from handrail.server.access import Caller, HTTPRequest, check_author
 from handrail.server.binding import parse_time, serves
 from handrail.server.long_polls import LongPolls
-from handrail.server.problems import (
-    HTTPProblemError,
-    field_errors,
-    missing_field,
-    refusal_at_field,
-)
+from handrail.server.problems import HTTPProblemError, field_errors, missing_field, refusal_at_field
 from handrail.views.guarded_run import GuardedRunStatus
-from handrail.views.pages import Page
 from handrail.views.report import RunReport, report_markdown
 from handrail.views.run_view import RunItem, RunSummary, RunView
+from handrail.views.view_types import Page
 
 
 @serves(RunCalls.list)

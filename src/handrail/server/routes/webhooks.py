@@ -26,7 +26,7 @@ from handrail.server.webhook_sender import (
 )
 from handrail.store.notifications import WebhookRow
 from handrail.store.rows import iso
-from handrail.views.pages import Page
+from handrail.views.view_types import Page
 
 WEBHOOK_SECRET_PREFIX = "hrw_"  # noqa: S105 - how secrets begin
 V = TypeVar("V", bound=WebhookView)

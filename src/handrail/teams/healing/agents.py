@@ -64,7 +64,7 @@ RETRYABLE_CODES = frozenset({"busy", "fence_lost", "limit", "git_failed"})
 DRAFT_KEY = "draft"
 """The key of an unfinished change in a result's data and in the bead's context."""
 DRAFT_BYTES_MAX = 200_000
-"""Below the limit of every result (`kernel/run/size_limits.py`)."""
+"""Below the limit of every result (`kernel/input_checks.py`)."""
 
 
 class ReproductionSetup(Value):

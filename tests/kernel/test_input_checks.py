@@ -3,7 +3,7 @@
 import pytest
 from tests.kernel.driven_run import ANA, NOON, DrivenRun, chain, node, plan_of
 
-from handrail.kernel.json_values import (
+from handrail.kernel.input_checks import (
     DEPTH_MAX,
     VALUE_BYTES_MAX,
     VALUE_ITEMS_MAX,
@@ -12,7 +12,8 @@ from handrail.kernel.json_values import (
 )
 from handrail.kernel.result import Check, Evidence, Outcome, Result, Usage
 from handrail.kernel.run import commands as c
-from handrail.kernel.run.machine import Person, decide
+from handrail.kernel.run.decide import decide
+from handrail.kernel.run.state import Person
 
 
 def nested(depth: int) -> object:

@@ -1,12 +1,24 @@
-"""Checks that a value can be stored as JSON and read back unchanged.
+"""Checks of what comes in: values survive storage, figures are in range, sizes are bounded.
 
 Events are the truth, and they are stored as JSON. A value that JSON cannot carry (a lone surrogate,
 a NaN, a set), that a database cannot hold as text (a NUL), or that is too deep or too large would
 make the live run and its replay differ. Commands with such a value are refused.
+
+Each result and each change is small by itself, but there are many of them in a run:
+1. The bead's context stays within the bounds of one value, for every writer.
+2. All results together stay within RESULTS_BYTES_MAX, divided by the most dispatches of the run.
+   With very many dispatches each result still has RESULT_BYTES_MIN.
+
+A refusal for size changes nothing: the dispatch stays open for a smaller result.
 """
 
 from math import isfinite
 from typing import Any
+
+import msgspec
+
+from handrail.kernel.decision import Refusal, refuse
+from handrail.kernel.result import FIGURE_MAX, Result, Usage, merge_patch
 
 DEPTH_MAX = 64
 KEY_DEPTH = -1
@@ -15,6 +27,15 @@ VALUE_BYTES_MAX = 10_000_000
 """Characters plus values, roughly bytes."""
 VALUE_ITEMS_MAX = 200_000
 """In all lists and objects: the check visits each value and blocks the event loop meanwhile."""
+CHECKS_MAX, FILES_MAX, PATH_CHARS_MAX = 50, 2_000, 1_000
+"""Bounds of one result's evidence: the kernel reads every check and path."""
+RESULTS_BYTES_MAX = 50_000_000
+RESULT_BYTES_MIN = 250_000
+"""Both count bytes of JSON."""
+SMALL_BYTES = 50_000
+"""Smaller values are within all bounds and need no further check."""
+
+_encode = msgspec.json.Encoder().encode
 
 
 def are_simple_texts(*texts: str) -> bool:
@@ -72,3 +93,41 @@ def _is_encodable(text: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
+
+
+def find_bad_figures(result: Result) -> str:
+    """Describe the first invalid value in the usage or evidence; "" if all are valid."""
+    usage, evidence = result.usage, result.evidence
+    if is_bad_usage(usage):
+        return f"the usage has a figure that is not within 0 and {FIGURE_MAX:,}"
+    if evidence.score is not None and not -FIGURE_MAX <= evidence.score <= FIGURE_MAX:
+        return f"the score is not within {-FIGURE_MAX:,} and {FIGURE_MAX:,}"
+    checks = [value for check in evidence.checks for value in (check.command, check.stderr)]
+    if len(evidence.checks) > CHECKS_MAX or len(evidence.files or ()) > FILES_MAX:
+        return f"it has more than {CHECKS_MAX} checks or {FILES_MAX} files"
+    if any(len(path) > PATH_CHARS_MAX for path in evidence.files or ()):
+        return f"a path is longer than {PATH_CHARS_MAX} characters"
+    texts = [evidence.files, evidence.failures, evidence.ticket_state, checks]
+    return find_json_problem([value for value in texts if value])
+
+
+def is_bad_usage(usage: Usage) -> bool:
+    """Whether a figure is out of range. NaN is out of every range."""
+    return not (0 <= usage.tokens <= FIGURE_MAX and 0 <= usage.cost <= FIGURE_MAX)
+
+
+def result_bytes_max(dispatches: int) -> int:
+    """Return the share of one result, of so many in the run."""
+    return min(VALUE_BYTES_MAX, max(RESULT_BYTES_MIN, RESULTS_BYTES_MAX // max(1, dispatches)))
+
+
+def check_context_size(context: dict[str, Any], added: dict[str, Any]) -> Refusal | None:
+    """Refuse an addition that would make the bead's context too large."""
+    if not added:
+        return None
+    merged = merge_patch(context, added)
+    if len(_encode(merged)) <= SMALL_BYTES or not (problem := find_json_problem(merged)):
+        return None
+    message = f"with this the bead's context cannot be stored: {problem}"
+    hint = "take something out of it (a null removes a key), or add less"
+    return refuse("context_too_large", message, hint)
