@@ -89,7 +89,7 @@ async def ordered(engine: Engine, run_id: str) -> None:
     assert [seq for seq, _ in events] == list(range(1, len(events) + 1))
     times = [at for _, at in events]
     assert times == sorted(times)
-    shown = [row.timestamp for row in engine.store.runs.list_transitions(run_id)]
+    shown = [row.timestamp for _, row in engine.store.runs.list_transitions(run_id)]
     assert shown == sorted(shown)
 
 

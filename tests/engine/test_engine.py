@@ -60,7 +60,9 @@ def test_a_run_goes_from_start_to_end_and_every_table_has_it(url: str, clock: Ma
             (approval,) = store.approvals.list()
             assert (approval.status, approval.decision) == ("answered", "approve")
             assert (approval.answered_by, approval.answer) == ("ana", "ok")
-            passed = [(t.from_node_id, t.to_node_id) for t in store.runs.list_transitions(run.id)]
+            passed = [
+                (t.from_node_id, t.to_node_id) for _, t in store.runs.list_transitions(run.id)
+            ]
             assert passed == [("", "start"), ("start", "a"), ("a", "ok"), ("ok", "end")]
             (row,) = store.runs.list_by_id(bead_id="b1")
             assert (row.status, row.terminal_status) == ("ended", "done_success")
@@ -297,7 +299,7 @@ def test_overrides_carry_person_and_reason_in_the_events(url: str, clock: Manual
             assert reasons == ["lunch", "back", "newer", "enough", "skip it", "newer"]
             moved = [
                 (t.to_node_id, t.actor, t.reason)
-                for t in engine.store.runs.list_transitions(run.id)
+                for _, t in engine.store.runs.list_transitions(run.id)
             ]
             assert ("ok", "ana", "skip it") in moved
             assert ("b", "ana", "newer") in moved

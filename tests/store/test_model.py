@@ -12,12 +12,7 @@ from typing import Any
 
 from hypothesis import Phase, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import (
-    RuleBasedStateMachine,
-    invariant,
-    rule,
-    run_state_machine_as_test,
-)
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 from msgspec.structs import replace
 from tests.health_checks import EVERY_HEALTH_CHECK
 
@@ -322,9 +317,9 @@ class StoreModel(RuleBasedStateMachine):
         for run in runs:
             since = [one.body for one in model.entries[run.id] if one.seq > run.state_seq]
             assert loaded[run.id].tail == since
-            assert [row.reason for row in store.runs.list_transitions(run.id)] == model.transitions[
-                run.id
-            ]
+            assert [
+                row.reason for _, row in store.runs.list_transitions(run.id)
+            ] == model.transitions[run.id]
             assert store.dispatches.list(run.id) == model.open_dispatches(run.id)
             noted = model.notes.get(run.id, [])
             assert store.runs.list_notes(run.id) == (noted[:NOTES_MAX], len(noted))

@@ -91,7 +91,7 @@ ROWS = {
 }
 """The row of each table."""
 NOT_A_TABLE = {
-    *(rows.StoredEntry, rows.TransitionItem, beads.BeadItem, runs.RunListRow),
+    *(rows.StoredEntry, rows.RunListColumns, beads.BeadItem, runs.RunListRow),
     *(stats.EndedRun, stats.DefinitionStats, stats.NodeDispatchStats, stats.OpenWorkCount),
     *(ticket_memory.MemoryChange, maintenance.Irregularity, maintenance.PrunedRun),
     database.TableSize,
@@ -232,7 +232,7 @@ def lists_with_filters() -> set[str]:
     return {
         name
         for text in texts
-        for name in re.findall(r'fetch_(?:filtered|scanning)\(\s*"(\w+)"', text)
+        for name in re.findall(r'fetch_(?:filtered|scanning)\(\s*(?:\w+,\s*)?"(\w+)"', text)
     } | {"work_beads", "approval_beads"}
 
 
@@ -242,7 +242,7 @@ def test_every_query_is_used_and_every_query_used_is_there():
         for name in Queries(dialect).sources:
             if not name.startswith(("doctor_", "stray_", "insert_", "update_", "lock_")):
                 assert f'"{name}"' in texts, name
-    used = set(re.findall(r'(?:fetch_\w+|execute|write_rows)\(\s*"([a-z_]+)"', texts))
+    used = set(re.findall(r'(?:fetch_\w+|execute|write_rows)\(\s*(?:\w+,\s*)?"([a-z_]+)"', texts))
     both = Queries("sqlite").sources.keys() & Queries("postgres").sources.keys()
     alone = {"execution", "tail", "offered_dispatches", "last_entry"}  # SQLite
     alone |= {"executions_by_id", "reserve_dispatches", "lock_topic", "commit_hash"}  # PostgreSQL

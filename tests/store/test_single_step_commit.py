@@ -51,7 +51,7 @@ def test_everything_of_a_step_is_written(store: Store):
     one = step(begun(store))
     assert commit_writes(store, one) == [True]
     assert store.dispatches.list("r1") == list(one.dispatches)
-    (shown,) = store.runs.list_transitions("r1")
+    ((_, shown),) = store.runs.list_transitions("r1")
     assert (shown.from_node_id, shown.to_node_id, shown.reason) == ("start", "fix", "it worked")
     (row,) = store.runs.list_by_id()
     assert (row.current_node_id, row.seq, row.head) == ("p2", 2, one.entry.hash)
@@ -121,6 +121,6 @@ def test_a_text_with_a_zero_in_it_is_never_cut_off(store: Store):
     first = begun(store)
     told = "before\0after"
     if commit_writes(store, step(first, reason=told)) == [True]:
-        assert [shown.reason for shown in store.runs.list_transitions("r1")] == [told]
+        assert [shown.reason for _, shown in store.runs.list_transitions("r1")] == [told]
     else:
         assert store.runs.list_transitions("r1") == []

@@ -1,6 +1,5 @@
 """Beads and their files in the store."""
 
-from collections.abc import Sequence
 from heapq import merge
 from typing import Any, Literal
 
@@ -36,8 +35,7 @@ class FileRow(Row):
 
 class BeadStore(Subject):
     def get(self, bead_id: str) -> BeadRow | None:
-        row = self._database.fetch_one("bead", id=bead_id)
-        return BeadRow(*row) if row is not None else None
+        return self._fetch_row(BeadRow, "bead", id=bead_id)
 
     def create(self, bead: BeadRow, key: IdempotencyKeyRow | None) -> IdempotencyKeyRow | None:
         """Insert a bead, unless it exists, and the request's idempotency key. If the key exists,
@@ -53,14 +51,9 @@ class BeadStore(Subject):
     def update_context(self, bead: BeadRow, expected_updated_at: str) -> bool:
         """Update context and `updated_at`, if the bead was last updated at `expected_updated_at`
         and no run is active."""
-        written = self._database.execute(
-            "update_bead_context",
-            id=bead.id,
-            context=bead.context,
-            updated_at=bead.updated_at,
-            expected_updated_at=expected_updated_at,
-        )
-        return written > 0
+        values = {"id": bead.id, "context": bead.context, "updated_at": bead.updated_at}
+        expected = {"expected_updated_at": expected_updated_at}
+        return self._database.execute("update_bead_context", **values, **expected) > 0
 
     def put_file(self, file: FileRow) -> bool:
         """Insert a file. Return False if the bead has that name, or BEAD_FILES_MAX files."""
@@ -71,11 +64,10 @@ class BeadStore(Subject):
 
     def list_files(self, bead_id: str) -> list[FileRow]:
         """List files by name, without their contents."""
-        return [FileRow(*row) for row in self._database.fetch_all("files", bead_id=bead_id)]
+        return self._fetch_rows(FileRow, "files", bead_id=bead_id)
 
     def get_file(self, bead_id: str, name: str) -> FileRow | None:
-        row = self._database.fetch_one("file", bead_id=bead_id, name=name)
-        return FileRow(*row) if row is not None else None
+        return self._fetch_row(FileRow, "file", bead_id=bead_id, name=name)
 
     def list(
         self,
@@ -88,8 +80,8 @@ class BeadStore(Subject):
     ) -> list[BeadItem]:
         """List beads by id, the newest first. The status of an approval is open or closed."""
         filters = {"workflow_id": workflow_id, "before": before, "limit": limit}
-        pages: Sequence[Sequence[BeadItem]] = [
-            [BeadItem(*row) for row in self._database.fetch_filtered(query, **filters, **status_is)]
+        pages = [
+            self._fetch_filtered(BeadItem, query, **filters, **status_is)
             for query, status_is in _bead_queries(type, status)
         ]
         return list(merge(*pages, key=lambda bead: bead.id, reverse=True))[:limit]

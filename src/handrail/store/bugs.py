@@ -26,8 +26,7 @@ class BugRow(Row):
 
 class BugStore(Subject):
     def get(self, digest: str) -> BugRow | None:
-        rows = self._database.fetch_filtered("bugs", digest=digest, before=None, limit=None)
-        return BugRow(*rows[0]) if rows else None
+        return next(iter(self._fetch_filtered(BugRow, "bugs", digest=digest)), None)
 
     def put(self, row: BugRow) -> bool:
         """Insert a new signature, or replace `earlier` by a new bead. Return False, and change
@@ -36,10 +35,8 @@ class BugStore(Subject):
 
     def increment(self, digest: str, bead_id: str, occurrences: int, at: str) -> bool:
         """Add occurrences to the signature. Return False if it has another bead by now."""
-        written = self._database.execute(
-            "increment_bug", digest=digest, bead_id=bead_id, occurrences=occurrences, at=at
-        )
-        return written > 0
+        values = {"digest": digest, "bead_id": bead_id, "occurrences": occurrences, "at": at}
+        return self._database.execute("increment_bug", **values) > 0
 
     def count_since(self, at: str, filed_by: str) -> tuple[int, int]:
         """Return how many bugs were filed since `at`, and how many of them by `filed_by`."""
@@ -48,5 +45,4 @@ class BugStore(Subject):
 
     def list(self, *, before: str | None = None, limit: int = 50) -> list[BugRow]:
         """List errors by bead id, the newest first."""
-        rows = self._database.fetch_filtered("bugs", digest=None, before=before, limit=limit)
-        return [BugRow(*row) for row in rows]
+        return self._fetch_filtered(BugRow, "bugs", before=before, limit=limit)

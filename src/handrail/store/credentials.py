@@ -29,8 +29,7 @@ class CredentialStore(Subject):
 
     def get(self, digest: str) -> CredentialRow | None:
         """Return the credential, even if expired or revoked."""
-        row = self._database.fetch_one("credential", digest=digest)
-        return CredentialRow(*row) if row is not None else None
+        return self._fetch_row(CredentialRow, "credential", digest=digest)
 
     def revoke(self, credential_id: str, at: str) -> bool:
         """Return False if there is no such credential, or it was revoked before."""
@@ -44,9 +43,8 @@ class CredentialStore(Subject):
 
     def has_active_tokens(self) -> bool:
         """Return whether a token exists that was not revoked."""
-        row = self._database.fetch_one("has_active_tokens")
-        return row is not None and bool(row[0])
+        return bool(self._fetch_row(bool, "has_active_tokens"))
 
     def list(self, kind: str) -> list[CredentialRow]:
         """List credentials, the newest first."""
-        return [CredentialRow(*row) for row in self._database.fetch_all("credentials", kind=kind)]
+        return self._fetch_rows(CredentialRow, "credentials", kind=kind)

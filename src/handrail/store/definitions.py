@@ -20,21 +20,19 @@ class DefinitionStore(Subject):
 
     def find_foreign(self, workflow_id: str, name: str, owner: str) -> str | None:
         """Return a definition with this id or name that has a version by another owner."""
-        row = self._database.fetch_one("foreign_definition", id=workflow_id, name=name, owner=owner)
-        return row[0] if row is not None else None
+        return self._fetch_row(str, "foreign_definition", id=workflow_id, name=name, owner=owner)
 
     def get(self, workflow_id: str, version: int | None = None) -> DefinitionRow | None:
         """Return that version, by default the newest. `workflow_id` may also be a name."""
-        rows = self._database.fetch_filtered(
-            "definition", id=workflow_id, version=version, newest=True if version is None else None
+        wanted = {"newest": True} if version is None else {"version": version}
+        return next(
+            iter(self._fetch_filtered(DefinitionRow, "definition", id=workflow_id, **wanted)), None
         )
-        return DefinitionRow(*rows[0]) if rows else None
 
     def list_versions(self, workflow_id: str) -> list[DefinitionRow]:
         """List all versions of a definition, the newest first; by id, not by name."""
-        return [DefinitionRow(*row) for row in self._database.fetch_all("versions", id=workflow_id)]
+        return self._fetch_rows(DefinitionRow, "versions", id=workflow_id)
 
     def list(self, after: str, limit: int) -> list[DefinitionRow]:
         """List the newest version of each definition, by id."""
-        rows = self._database.fetch_all("definitions", after=after, limit=limit)
-        return [DefinitionRow(*row) for row in rows]
+        return self._fetch_rows(DefinitionRow, "definitions", after=after, limit=limit)

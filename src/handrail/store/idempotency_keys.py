@@ -11,8 +11,7 @@ DELETE_BATCH_KEYS = 10_000
 
 class IdempotencyKeyStore(Subject):
     def get(self, key: str, actor: str) -> IdempotencyKeyRow | None:
-        row = self._database.fetch_one("key", key=key, actor=actor)
-        return IdempotencyKeyRow(*row) if row is not None else None
+        return self._fetch_row(IdempotencyKeyRow, "key", key=key, actor=actor)
 
     def put(self, rows: Sequence[IdempotencyKeyRow]) -> None:
         """Insert keys with their responses; for each key and actor the first response stays."""

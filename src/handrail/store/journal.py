@@ -1,10 +1,11 @@
-"""The journal in the store: the entries of a stream, and all commits in their order."""
+"""The journal in the store: the entries of a stream, all commits in their order, and the messages
+from one stream to another."""
 
 from collections.abc import Iterator
 from itertools import groupby
 
 from handrail.store.database import Subject
-from handrail.store.rows import CommitRow, StoredEntry, StreamRow
+from handrail.store.rows import CommitRow, MessageRow, StoredEntry, StreamRow
 
 PAGE_COMMITS = 500
 PAGE_ENTRIES = 5_000
@@ -14,8 +15,8 @@ COMMIT_N_MAX = 2**63 - 1
 class JournalStore(Subject):
     def read(self, stream: str, after_seq: int = 0, limit: int = 10_000) -> list[StoredEntry]:
         """Return the entries of one stream, in order."""
-        rows = self._database.fetch_all("journal", stream=stream, after_seq=after_seq, limit=limit)
-        return [StoredEntry(*row) for row in rows]
+        values = {"stream": stream, "after_seq": after_seq, "limit": limit}
+        return self._fetch_rows(StoredEntry, "journal", **values)
 
     def read_feed(self, after_n: int, limit: int) -> list[StoredEntry]:
         """Return the entries of the commits after `after_n`, in the order of commits. Commits are
@@ -28,11 +29,10 @@ class JournalStore(Subject):
         first, also within a commit. Commits are not split: the last may exceed the limit."""
         before_n = before_n or COMMIT_N_MAX
         rows = self._database.fetch_all("commits_backwards", before_n=before_n, limit=limit)
-        return [StoredEntry(*row) for row in rows if row[1] is not None]
+        return [StoredEntry(*row) for row in rows if row[-1] is not None]
 
     def get_last_commit(self) -> CommitRow | None:
-        row = self._database.fetch_one("last_commit")
-        return CommitRow(*row) if row is not None else None
+        return self._fetch_row(CommitRow, "last_commit")
 
     def iter_commits(
         self, after_n: int, limit: int
@@ -55,17 +55,23 @@ class JournalStore(Subject):
             "commits", after_n=after_n, commits=commits, entries=entries
         )
         return [
-            (
-                CommitRow(*commit),
-                [StoredEntry(commit[0], *row[4:]) for row in group if row[4] is not None],
-            )
+            (CommitRow(*commit), [StoredEntry(*row[4:]) for row in group if row[-1] is not None])
             for commit, group in groupby(rows, key=lambda row: row[:4])
         ]
 
     def load_stream(self, name: str) -> StreamRow | None:
-        rows = self._database.fetch_filtered("streams", name=name)
-        return StreamRow(*rows[0]) if rows else None
+        return next(iter(self._fetch_filtered(StreamRow, "streams", name=name)), None)
 
     def list_streams(self) -> list[StreamRow]:
         """List all streams without a table of their own."""
-        return [StreamRow(*row) for row in self._database.fetch_filtered("streams", name=None)]
+        return self._fetch_filtered(StreamRow, "streams")
+
+
+class MessageStore(Subject):
+    def delete(self, message_id: str) -> None:
+        """Delete a message that led to no decision."""
+        self._database.write_rows("delete_messages", [(message_id,)])
+
+    def list(self, limit: int) -> list[MessageRow]:
+        """List the oldest undelivered messages."""
+        return self._fetch_rows(MessageRow, "messages", limit=limit)

@@ -5,7 +5,6 @@ wait for a scan of all data. `open_maintenance_store` in `urls.py` opens one.
 """
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
 from datetime import timedelta
 from pathlib import Path
 from typing import Literal
@@ -13,13 +12,7 @@ from typing import Literal
 from msgspec.structs import asdict
 
 from handrail.store.columns import Row
-from handrail.store.database import (
-    BrokenBackupError as BrokenBackupError,
-)
-from handrail.store.database import (
-    DatabaseSizes,
-    MaintenanceDatabase,
-)
+from handrail.store.database import MaintenanceDatabase
 from handrail.store.rows import NOTES_MAX, StoreError, StreamWrite, iso, parse_iso
 from handrail.store.store import Store
 
@@ -54,26 +47,27 @@ class PrunedRun(Row):
 class MaintenanceStore(Store):
     def __init__(self, database: MaintenanceDatabase) -> None:
         super().__init__(database)
-        self._maintenance = database
         self.display_name = database.display_name
-
-    def snapshot(self) -> AbstractContextManager[None]:
-        """All reads inside see the data as of one moment, despite concurrent writes."""
-        return self._maintenance.snapshot()
+        self.snapshot = database.snapshot
+        self.measure_sizes = database.measure_sizes
+        self.backup = database.backup
+        self._restore = database.restore
 
     def find_irregularities(
         self, kind: Literal["doctor", "stray"], now: str = ""
     ) -> list[Irregularity]:
         """Run the queries named `doctor_…` or `stray_…`; each returns at most IRREGULARITIES_MAX
         rows. Queries about time need `now`."""
-        times = {
-            "stale_before": iso(parse_iso(now) - STALE_AFTER) if now else None,
-            "stuck_before": iso(parse_iso(now) - STUCK_AFTER) if now else None,
-        }
+        values: dict[str, object] = {"notes_max": NOTES_MAX}
+        if now:
+            values["stale_before"] = iso(parse_iso(now) - STALE_AFTER)
+            values["stuck_before"] = iso(parse_iso(now) - STUCK_AFTER)
+        queries = self.database.queries
         irregularities: list[Irregularity] = []
-        for name in self.database.queries.sources:
+        for name in queries.sources:
             if name.startswith(f"{kind}_"):
-                rows = self.database.fetch_scanning(name, notes_max=NOTES_MAX, **times)
+                filters = {used: values.get(used) for used in queries[name].parameters}
+                rows = self.database.fetch_scanning(name, **filters)
                 irregularities += [
                     Irregularity(name.removeprefix(f"{kind}_"), str(subject), str(detail))
                     for subject, detail in rows[:IRREGULARITIES_MAX]
@@ -94,25 +88,21 @@ class MaintenanceStore(Store):
             transaction.execute("settle_memories", run_ids=ids)
             for run in in_one_order:
                 if not transaction.execute("prune_execution", **asdict(run)):
-                    problem = f"run {run.id} has changed since it was written to the archive"
-                    raise StoreError(f"{self.display_name}: {problem}; archive it again")
+                    raise StoreError(
+                        f"{self.display_name}: run {run.id} has changed since it was written to "
+                        "the archive; archive it again"
+                    )
             for query in PRUNE_QUERIES:
                 transaction.execute(query, run_ids=ids)
             if not transaction.append(journal_write, at):
-                problem = "somebody else archives at this moment"
-                raise StoreError(f"{self.display_name}: {problem}; try again")
-
-    def measure_sizes(self) -> DatabaseSizes:
-        return self._maintenance.measure_sizes()
+                raise StoreError(
+                    f"{self.display_name}: another process archives at this moment; try again"
+                )
 
     def is_empty(self) -> bool:
         """Return whether nothing was ever stored here."""
         row = self.database.fetch_one("has_data")
         return row is None or not row[0]
-
-    def backup(self, file: Path) -> None:
-        """Write everything as of one moment to a new file, which is on disk on return."""
-        self._maintenance.backup(file)
 
     def restore(self, file: Path, now: str, check: Callable[["MaintenanceStore"], None]) -> None:
         """Replace all data by the file's, or change nothing. `check` examines the data before it
@@ -125,4 +115,4 @@ class MaintenanceStore(Store):
             if last_alive is not None and last_alive < now:
                 restored.engines.add_outage(last_alive, now)
 
-        self._maintenance.restore(file, prepare)
+        self._restore(file, prepare)

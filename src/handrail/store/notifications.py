@@ -1,4 +1,4 @@
-"""Notifications in the store: answer links, webhooks, reminders. A part of the `Store`.
+"""Notifications in the store: answer links, webhooks, reminders.
 
 Nothing here takes part in a decision: an answer by link is committed like any other.
 """
@@ -82,7 +82,7 @@ class ReminderRow(Row):
 
 
 class NotificationStore(Subject):
-    """The store's part for notifications. Every method is one transaction."""
+    """Answer links, webhooks with their deliveries, and reminders."""
 
     # Links
 
@@ -93,8 +93,7 @@ class NotificationStore(Subject):
 
     def get_answer_link(self, digest: str) -> AnswerLinkRow | None:
         """Return the link, even if used or expired."""
-        row = self._database.fetch_one("link", digest=digest)
-        return AnswerLinkRow(*row) if row is not None else None
+        return self._fetch_row(AnswerLinkRow, "link", digest=digest)
 
     def use_answer_link(self, link_id: str, at: str) -> bool:
         """Mark the link as used. Return False if it was used before."""
@@ -109,7 +108,7 @@ class NotificationStore(Subject):
 
     def list_webhooks(self) -> list[WebhookRow]:
         """List webhooks, the oldest first."""
-        return [WebhookRow(*row) for row in self._database.fetch_all("webhooks")]
+        return self._fetch_rows(WebhookRow, "webhooks")
 
     def remove_webhook(self, webhook_id: str) -> bool:
         """Remove the webhook and its pending deliveries. Return False if it does not exist."""
@@ -154,8 +153,7 @@ class NotificationStore(Subject):
 
     def get_delivery_position(self) -> str | None:
         """Return the position in the feed up to which events were turned into deliveries."""
-        row = self._database.fetch_one("delivery_position")
-        return row[0] if row is not None else None
+        return self._fetch_row(str, "delivery_position")
 
     def put_deliveries(
         self,
@@ -182,8 +180,7 @@ class NotificationStore(Subject):
 
     def get_next_delivery(self, webhook_id: str) -> DeliveryRow | None:
         """Return the oldest pending delivery."""
-        row = self._database.fetch_one("next_delivery", webhook_id=webhook_id)
-        return DeliveryRow(*row) if row is not None else None
+        return self._fetch_row(DeliveryRow, "next_delivery", webhook_id=webhook_id)
 
     def count_pending_deliveries(self) -> dict[str, int]:
         """Count pending deliveries by webhook."""
@@ -191,16 +188,16 @@ class NotificationStore(Subject):
 
     def list_due_reminders(self, now: str, limit: int) -> list[ReminderRow]:
         """List due reminders of open approvals."""
-        rows = self._database.fetch_all("due_reminders", now=now, limit=limit)
-        return [ReminderRow(*row) for row in rows]
+        return self._fetch_rows(ReminderRow, "due_reminders", now=now, limit=limit)
 
     def fire_reminder(
         self, reminder: ReminderRow, at: str, deliveries: Sequence[DeliveryRow]
     ) -> bool:
         """Fire the reminder once. Return False if it has fired."""
         with self._database.transaction() as transaction:
-            values = {"approval_id": reminder.approval_id, "kind": reminder.kind, "at": at}
-            if not transaction.execute("fire_reminder", **values):
+            if not transaction.execute(
+                "fire_reminder", approval_id=reminder.approval_id, kind=reminder.kind, at=at
+            ):
                 return False
             _insert_deliveries(transaction, deliveries)
             return True

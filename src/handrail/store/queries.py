@@ -70,17 +70,26 @@ class Queries(dict[str, Query]):
         return query
 
     def select_filters(self, name: str, filters: Mapping[str, object]) -> Query:
-        """Return the query without the lines of filters that are None."""
+        """Return the query without the lines of filters that are None, or not given."""
         key = (name, *(name for name, value in filters.items() if value is not None))
         query = self._filtered.get(key)
         if query is None:
+            assert filters.keys() <= set(self[name].parameters), f"{name} has no such filter"
             lines = [
                 line
                 for line in self.sources[name].splitlines()
-                if all(filters[used] is not None for used in _PARAMETER.findall(line))
+                if all(filters.get(used) is not None for used in _PARAMETER.findall(line))
             ]
             query = self._filtered[key] = compile_query("\n".join(lines), self._dialect)
         return query
+
+
+def text_filters(text: str | None) -> dict[str, str | None]:
+    """Return patterns for a text in a title or at the start of an id, wildcards escaped."""
+    if text is None:
+        return {}
+    escaped = text.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
+    return {"within": f"%{escaped}%", "prefix": f"{escaped}%"}
 
 
 def _split_file(text: str) -> dict[str, str]:

@@ -50,9 +50,8 @@ class JournalEntry(Row):
     hash: bytes
 
 
-class RunRow(Row):
-    """A run. `state` is None where the stored state, as of `state_seq`, is recent enough: a run is
-    loaded from its last stored state and the events since."""
+class RunListColumns(Row):
+    """The columns of a run that lists show."""
 
     id: str
     bead_id: str
@@ -63,14 +62,20 @@ class RunRow(Row):
     terminal_status: str | None
     stop_rule: str | None
     priority: int
+    created_at: Time
+    updated_at: Time
+    ended_at: Time | None
+
+
+class RunRow(RunListColumns):
+    """A run. `state` is None where the stored state, as of `state_seq`, is recent enough: a run is
+    loaded from its last stored state and the events since."""
+
     seq: int
     head: bytes
     """The hash of the run's last entry."""
     next_due: Time | None
     """Not later than the run's next clock; None once the run has ended."""
-    created_at: Time
-    updated_at: Time
-    ended_at: Time | None
     state: Json | None
     state_seq: int
 
@@ -304,28 +309,13 @@ class NoteRow(Row):
     body: str
 
 
-class StoredEntry(Row):
-    """A journal entry as read, with its position in the order of commits."""
+class StoredEntry(JournalEntry):
+    """A journal entry as read, with its position in the order of commits. The body is empty if the
+    run was archived."""
 
     n: int
     """The number of its commit."""
     id: int
-    stream: str
-    seq: int
-    count: int
-    body: str
-    """Empty if the run was archived."""
-    hash: bytes
-
-
-class TransitionItem(Row):
-    id: int
-    from_node_id: str
-    to_node_id: str
-    outcome: str
-    reason: str
-    actor: str
-    timestamp: Time
 
 
 _last_iso: tuple[datetime | None, str] = (None, "")

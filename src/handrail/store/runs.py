@@ -1,29 +1,25 @@
-"""Runs, their transitions and notes in the store."""
+"""Runs in the store, with their transitions, notes, open dispatches and approvals."""
 
 from collections.abc import Sequence
 
-from handrail.store.columns import Row, Time
 from handrail.store.database import Subject
-from handrail.store.filters import text_filters
-from handrail.store.rows import NOTES_MAX, LoadedRun, NoteRow, RunRow, TransitionItem, TransitionRow
+from handrail.store.queries import text_filters
+from handrail.store.rows import (
+    NOTES_MAX,
+    ApprovalRow,
+    DispatchRow,
+    LoadedRun,
+    NoteRow,
+    RunListColumns,
+    RunRow,
+    TransitionRow,
+)
 
 
-class RunListRow(Row):
-    """A run in a list: the columns shown, and its bead's title."""
+class RunListRow(RunListColumns):
+    """A run in a list, with its bead's title."""
 
-    id: str
-    bead_id: str
     title: str
-    workflow_id: str
-    workflow_version: int
-    current_node_id: str | None
-    status: str
-    terminal_status: str | None
-    stop_rule: str | None
-    priority: int
-    created_at: Time
-    updated_at: Time
-    ended_at: Time | None
 
 
 class RunStore(Subject):
@@ -33,8 +29,7 @@ class RunStore(Subject):
 
     def list_due(self, now: str, limit: int) -> list[str]:
         """List runs of which a clock may have expired, the earliest first."""
-        rows = self._database.fetch_all("due_runs", now=now, limit=limit)
-        return [run_id for (run_id,) in rows]
+        return self._fetch_rows(str, "due_runs", now=now, limit=limit)
 
     def postpone(self, dues: Sequence[tuple[str, bytes, str]]) -> None:
         """Set the next clock of runs that were not due after all: (run, its head, next clock). A
@@ -43,27 +38,12 @@ class RunStore(Subject):
 
     def get_active_id(self, bead_id: str) -> str | None:
         """Return the run of a bead that has not ended."""
-        row = self._database.fetch_one("active_run", bead_id=bead_id)
-        return row[0] if row is not None else None
+        return self._fetch_row(str, "active_run", bead_id=bead_id)
 
-    def list_transitions(self, execution_id: str) -> list[TransitionItem]:
-        return [
-            TransitionItem(
-                id=number,
-                from_node_id=row.from_node_id,
-                to_node_id=row.to_node_id,
-                outcome=row.outcome,
-                reason=row.reason,
-                actor=row.actor,
-                timestamp=row.timestamp,
-            )
-            for number, row in self.list_transition_rows(execution_id, None, None)
-        ]
-
-    def list_transition_rows(
-        self, execution_id: str, after_id: int | None, limit: int | None
+    def list_transitions(
+        self, execution_id: str, after_id: int | None = None, limit: int | None = None
     ) -> list[tuple[int, TransitionRow]]:
-        """List a page of a run's transitions, with all columns, in the order of ids."""
+        """List a page of a run's transitions with their ids, in the order of ids."""
         rows = self._database.fetch_filtered(
             "transitions", execution_id=execution_id, after_id=after_id, limit=limit
         )
@@ -95,10 +75,9 @@ class RunStore(Subject):
         limit: int = 1_000,
     ) -> list[RunRow]:
         """List runs by id, that is in order of creation, without their states."""
-        rows = self._database.fetch_filtered(
-            "runs_by_id", bead_id=bead_id, status=status, after=after, limit=limit
+        return self._fetch_filtered(
+            RunRow, "runs_by_id", bead_id=bead_id, status=status, after=after, limit=limit
         )
-        return [RunRow(*row) for row in rows]
 
     def list(
         self,
@@ -116,7 +95,8 @@ class RunStore(Subject):
     ) -> list[RunListRow]:
         """List runs by id, the newest first. `text` is in the title, in any case, or begins the id
         of the run or of its bead; `since` compares with the run's creation."""
-        rows = self._database.fetch_filtered(
+        return self._fetch_filtered(
+            RunListRow,
             "runs",
             bead_id=bead_id,
             status=status,
@@ -129,4 +109,75 @@ class RunStore(Subject):
             limit=limit,
             **text_filters(text),
         )
-        return [RunListRow(*row) for row in rows]
+
+
+class DispatchStore(Subject):
+    def reserve(self, role: str, limit: int) -> list[DispatchRow]:
+        """Reserve offered dispatches, by priority and age. Other engines skip them for a while."""
+        return [DispatchRow(*row) for row in self._database.reserve_dispatches(role, limit)]
+
+    def list_claimed(self, session: str | None = None) -> list[DispatchRow]:
+        """List dispatches claimed by that session, or by any; the oldest claim first."""
+        return self._fetch_filtered(DispatchRow, "claimed_dispatches", session=session)
+
+    def list_orphaned(self, silent_since: str, limit: int) -> list[DispatchRow]:
+        """List claimed dispatches whose session is gone, disabled, or silent since then."""
+        return self._fetch_rows(
+            DispatchRow, "orphaned_dispatches", silent_since=silent_since, limit=limit
+        )
+
+    def list_unmatched(
+        self, silent_since: str, offered_before: str, limit: int
+    ) -> list[DispatchRow]:
+        """List dispatches offered before that moment whose role no live agent has."""
+        return self._fetch_rows(
+            DispatchRow,
+            "unmatched_dispatches",
+            silent_since=silent_since,
+            offered_before=offered_before,
+            limit=limit,
+        )
+
+    def list(self, execution_id: str) -> list[DispatchRow]:
+        """List the dispatches of one run."""
+        return self._fetch_rows(DispatchRow, "dispatches", execution_id=execution_id)
+
+
+class ApprovalStore(Subject):
+    def get(self, approval_id: str) -> ApprovalRow | None:
+        return self._fetch_row(ApprovalRow, "approval", id=approval_id)
+
+    def list_newest(
+        self,
+        *,
+        execution_id: str | None = None,
+        status: str | None = None,
+        before: tuple[str, str] | None = None,
+        limit: int = 50,
+    ) -> list[ApprovalRow]:
+        """List approvals, the newest first; `before` is (created_at, id)."""
+        before_at, before_id = before or (None, None)
+        return self._fetch_filtered(
+            ApprovalRow,
+            "newest_approvals",
+            execution_id=execution_id,
+            before_at=before_at,
+            before_id=before_id,
+            limit=limit,
+            **_status_filters(status),
+        )
+
+    def list(
+        self, *, execution_id: str | None = None, status: str | None = None, limit: int = 1_000
+    ) -> list[ApprovalRow]:
+        """List approvals, the oldest first."""
+        filters = _status_filters(status)
+        return self._fetch_filtered(
+            ApprovalRow, "approvals", execution_id=execution_id, limit=limit, **filters
+        )
+
+
+def _status_filters(status: str | None) -> dict[str, str | bool | None]:
+    """Return the filters for a status. Open approvals have an index of their own, which the
+    database uses only for a literal value."""
+    return {"open": True} if status == "open" else {"status": status}

@@ -75,7 +75,7 @@ class OpenWorkCount(Row):
 class StatsStore(Subject):
     def count_open_work(self, limit: int) -> list[OpenWorkCount]:
         """Count open work; at most `limit` rows of each kind are read."""
-        return [OpenWorkCount(*row) for row in self._database.fetch_all("open_work", limit=limit)]
+        return self._fetch_rows(OpenWorkCount, "open_work", limit=limit)
 
     def list_ended_runs(self, after: tuple[str, str], limit: int) -> list[EndedRun]:
         """List ended runs after (ended_at, id), in that order."""

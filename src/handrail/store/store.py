@@ -10,22 +10,18 @@ None does not apply.
 
 from typing import TYPE_CHECKING
 
-from handrail.store.agents import AgentStore
-from handrail.store.approvals import ApprovalStore
+from handrail.store.agents import AgentStore, EngineLiveness
 from handrail.store.beads import BeadStore
 from handrail.store.bugs import BugStore
 from handrail.store.channels import ChannelStore
 from handrail.store.credentials import CredentialStore
 from handrail.store.database import Database
 from handrail.store.definitions import DefinitionStore
-from handrail.store.dispatches import DispatchStore
-from handrail.store.engines import EngineLiveness
 from handrail.store.idempotency_keys import IdempotencyKeyStore
-from handrail.store.journal import JournalStore
+from handrail.store.journal import JournalStore, MessageStore
 from handrail.store.locks import LockStore
-from handrail.store.messages import MessageStore
 from handrail.store.notifications import NotificationStore
-from handrail.store.runs import RunStore
+from handrail.store.runs import ApprovalStore, DispatchStore, RunStore
 from handrail.store.stats import StatsStore
 from handrail.store.ticket_memory import TicketMemoryStore
 

@@ -1,4 +1,4 @@
-"""Memory of resolved tickets in the store, and its search. A part of the `Store`.
+"""Memory of resolved tickets in the store, and its search.
 
 A memory belongs to the run that it was learned in, and is valid only with that run. Its standing
 is computed from its run and its bead at every read, so a crash or another server cannot leave a
@@ -13,7 +13,7 @@ from msgspec.structs import asdict
 
 from handrail.store.columns import Row, Time
 from handrail.store.database import Subject, Transaction
-from handrail.store.filters import text_filters
+from handrail.store.queries import text_filters
 from handrail.store.rows import StreamWrite
 
 
@@ -72,14 +72,14 @@ class TicketMemoryStore(Subject):
         Memories that answered the bead in another run are left out."""
         if not words:
             return []
-        rows = self._database.fetch_all(
+        return self._fetch_rows(
+            MemoryRow,
             "search_memories",
             words=self._database.text_search(words),
             bead_id=bead_id,
             execution_id=execution_id,
             limit=limit,
         )
-        return [MemoryRow(*row) for row in rows]
 
     def record_use(self, memory_id: str, bead_id: str, execution_id: str, at: str) -> bool:
         """Record that the memory answers that run, once. Return False if it did before, or is
@@ -92,10 +92,7 @@ class TicketMemoryStore(Subject):
             return True
 
     def get(self, memory_id: str) -> MemoryRow | None:
-        rows = self._database.fetch_filtered(
-            "memories", id=memory_id, before=None, within=None, limit=None
-        )
-        return MemoryRow(*rows[0]) if rows else None
+        return next(iter(self._fetch_filtered(MemoryRow, "memories", id=memory_id)), None)
 
     def change(self, change: MemoryChange, journal_write: StreamWrite) -> bool:
         """Change or remove a memory, and write this to the journal, in one transaction. Return
@@ -114,11 +111,10 @@ class TicketMemoryStore(Subject):
     ) -> list[MemoryRow]:
         """List memories by id, the newest first. `text` is in the ticket or the resolution, in any
         case."""
-        within = text_filters(text)["within"]
-        rows = self._database.fetch_filtered(
-            "memories", id=None, before=before, within=within, limit=limit
+        within = text_filters(text).get("within")
+        return self._fetch_filtered(
+            MemoryRow, "memories", before=before, within=within, limit=limit
         )
-        return [MemoryRow(*row) for row in rows]
 
 
 def _stored_memory(transaction: Transaction, row: MemoryRow) -> MemoryRow:

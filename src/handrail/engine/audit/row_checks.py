@@ -198,7 +198,7 @@ class RunReplay(_StreamReplay):
 
     def _stored_transitions(self) -> Iterator[tuple[int, TransitionRow]]:
         after = -(2**62)
-        while page := self.store.runs.list_transition_rows(self.row.id, after, PAGE_TRANSITIONS):
+        while page := self.store.runs.list_transitions(self.row.id, after, PAGE_TRANSITIONS):
             yield from page
             after = page[-1][0]
 

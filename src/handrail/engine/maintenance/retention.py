@@ -120,7 +120,7 @@ def _write_run(
         if entry_count == 1 or '"migrated"' in entry.body:
             _write_definitions(store, writer, decode_events(entry.body))
     after = -(2**62)
-    while page := store.runs.list_transition_rows(run_id, after, PAGE_TRANSITIONS):
+    while page := store.runs.list_transitions(run_id, after, PAGE_TRANSITIONS):
         writer.write_rows("transition", [transition for _, transition in page])
         after = page[-1][0]
     writer.write_rows("approval", store.approvals.list(execution_id=run_id, limit=APPROVALS_MAX))

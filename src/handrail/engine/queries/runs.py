@@ -18,7 +18,7 @@ from handrail.engine.queries.why import explain, load_surroundings, wait_reasons
 from handrail.kernel.definition.plan import Plan
 from handrail.kernel.run.events import RunEvent
 from handrail.kernel.run.state import Position, Run
-from handrail.store.rows import NoteRow, StoredEntry, TransitionItem, iso, parse_iso
+from handrail.store.rows import NoteRow, StoredEntry, TransitionRow, iso, parse_iso
 from handrail.store.runs import RunListRow
 from handrail.store.store import Store
 from handrail.views.beads import BeadView
@@ -251,7 +251,7 @@ class RunQueries:
         rows = await self._access.query(lambda store: store.runs.list_transitions(run_id))
         if not rows:
             await self._reader.state(run_id)
-        return tuple(_to_transition(row) for row in rows)
+        return tuple(_to_transition(number, row) for number, row in rows)
 
     async def report(self, run_id: str) -> RunReport:
         """Report what happened and why it stopped, from its events alone. Refused: unknown_run."""
@@ -332,9 +332,9 @@ def _to_note(row: NoteRow) -> NoteView:
     return NoteView(at=parse_iso(row.at), actor=row.actor, code=row.code, said=sent)
 
 
-def _to_transition(row: TransitionItem) -> TransitionView:
+def _to_transition(number: int, row: TransitionRow) -> TransitionView:
     return TransitionView(
-        id=str(row.id),
+        id=str(number),
         from_node_id=row.from_node_id,
         to_node_id=row.to_node_id,
         outcome=row.outcome,

@@ -54,7 +54,7 @@ WHERE a.attrelid = $1::regclass AND a.attnum > 0 AND NOT a.attisdropped ORDER BY
 """
 
 
-class PostgresMaintenanceDatabase(PostgresDatabase):
+class PostgresMaintenanceDatabase(PostgresDatabase, MaintenanceDatabase):
     uses_watchdog = False
 
     def __init__(self, url: str, *, read_only: bool = False) -> None:

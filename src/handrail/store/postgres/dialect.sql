@@ -196,7 +196,7 @@ ON CONFLICT (id) DO UPDATE SET beat_at = excluded.beat_at;
 SELECT pg_advisory_xact_lock(:topic::integer, hashtext(:key));
 
 -- journal: the entries of one stream (commits of several engines have their numbers later)
-SELECT c.n, j.id, j.stream, j.seq, j.count, coalesce(j.body, ''), j.hash
+SELECT j.stream, j.seq, j.count, coalesce(j.body, ''), j.hash, c.n, j.id
 FROM journal j JOIN commits c ON c.batch = j.batch
 WHERE j.stream = :stream AND j.seq > :after_seq ORDER BY j.seq LIMIT :limit;
 

@@ -14,7 +14,7 @@ from msgspec.structs import astuple
 from psycopg import Cursor
 
 from handrail.store.columns import Row
-from handrail.store.database import Database, LockTopic, MaintenanceDatabase, Rows
+from handrail.store.database import Database, LockTopic, MaintenanceDatabase, Rows, Transaction
 from handrail.store.postgres import commit as writing
 from handrail.store.postgres.binary_values import array_columns, text_array
 from handrail.store.postgres.commit import QUERIES, append_entry
@@ -47,7 +47,7 @@ SET_SCANS_SQL = b"SET LOCAL enable_seqscan = %b; SET LOCAL enable_hashjoin = %b"
 """Allows table scans for sums over whole tables; the connection's settings disable them."""
 
 
-class PostgresDatabase:
+class PostgresDatabase(Database):
     inline = False
     queries = QUERIES
     uses_watchdog = True
@@ -146,20 +146,10 @@ class PostgresDatabase:
 
     # Statements
 
-    def fetch_all(self, query: str, /, **values: object) -> Rows:
-        return self._read(QUERIES[query], values)
-
-    def fetch_one(self, query: str, /, **values: object) -> tuple[Any, ...] | None:
-        rows = self._read(QUERIES[query], values)
-        return rows[0] if rows else None
-
-    def fetch_filtered(self, query: str, /, **filters: object) -> Rows:
-        return self._read(QUERIES.select_filters(query, filters), filters)
-
     def fetch_scanning(self, query: str, /, **filters: object) -> Rows:
-        return self._read(QUERIES.select_filters(query, filters), filters, scan=True)
+        return self.read(QUERIES.select_filters(query, filters), filters, scan=True)
 
-    def _read(self, query: Query, values: Mapping[str, object], *, scan: bool = False) -> Rows:
+    def read(self, query: Query, values: Mapping[str, object], *, scan: bool = False) -> Rows:
         """Read; retry once if the connection breaks, as at a restart of the server."""
         try:
             return self._read_once(query, values, scan=scan)
@@ -210,15 +200,12 @@ class PostgresDatabase:
             return _execute(db, QUERIES["reserve_dispatches"], values).fetchall()
 
 
-class PostgresTransaction:
+class PostgresTransaction(Transaction):
     def __init__(self, db: PostgresConnection) -> None:
         self._db = db
 
     def fetch_all(self, query: str, /, **values: object) -> Rows:
         return _execute(self._db, QUERIES[query], values).fetchall()
-
-    def fetch_one(self, query: str, /, **values: object) -> tuple[Any, ...] | None:
-        return _execute(self._db, QUERIES[query], values).fetchone()
 
     def execute(self, query: str, /, **values: object) -> int:
         return _execute(self._db, QUERIES[query], values).rowcount

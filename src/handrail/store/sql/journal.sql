@@ -2,7 +2,7 @@
 SELECT {CommitRow} FROM commits ORDER BY n DESC LIMIT 1;
 
 -- commits: the chain with the entries of each commit; limits on commits and on entries
-SELECT c.n, c.hash, c.at, c.entries, j.id, j.stream, j.seq, j.count, coalesce(j.body, ''), j.hash
+SELECT {CommitRow c}, j.stream, j.seq, j.count, coalesce(j.body, ''), j.hash, c.n, j.id
 FROM (
   SELECT *, sum(entries) OVER (ORDER BY n) - entries AS entries_before FROM (
     SELECT * FROM commits WHERE n > :after_n ORDER BY n LIMIT :commits) next
@@ -11,7 +11,7 @@ WHERE c.entries_before < :entries
 ORDER BY c.n, j.id;
 
 -- commits_backwards: the entries of the commits before one, the newest first
-SELECT c.n, j.id, j.stream, j.seq, j.count, coalesce(j.body, ''), j.hash
+SELECT j.stream, j.seq, j.count, coalesce(j.body, ''), j.hash, c.n, j.id
 FROM (
   SELECT *, sum(entries) OVER (ORDER BY n DESC) - entries AS entries_after FROM (
     SELECT * FROM commits WHERE n < :before_n ORDER BY n DESC LIMIT :limit) next

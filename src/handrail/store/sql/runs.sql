@@ -1,6 +1,5 @@
 -- runs: the newest first, with the titles of their beads
-SELECT e.id, e.bead_id, b.title, e.workflow_id, e.workflow_version, e.current_node_id, e.status,
-  e.terminal_status, e.stop_rule, e.priority, e.created_at, e.updated_at, e.ended_at
+SELECT {RunListColumns e}, b.title
 FROM workflow_executions e JOIN beads b ON b.id = e.bead_id
 WHERE true
   AND e.id < :before

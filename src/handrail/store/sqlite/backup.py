@@ -43,19 +43,19 @@ FROM dbstat s JOIN sqlite_master m ON m.name = s.name GROUP BY 1
 """Sizes by table; the internal tables of the full-text index count as the table that is queried."""
 
 
-class SqliteMaintenanceDatabase(SqliteDatabase):
-    def _read(self, query: Query, values: Mapping[str, object]) -> Rows:
+class SqliteMaintenanceDatabase(SqliteDatabase, MaintenanceDatabase):
+    def read(self, query: Query, values: Mapping[str, object]) -> Rows:
         """Read rows, including values tampered into bytes that are not text: these come back with
         characters that no text has."""
         try:
-            return super()._read(query, values)
+            return super().read(query, values)
         except StoreError as error:
             if "decode to UTF-8" not in str(error):
                 raise
         with self._lock:
             self._db.text_factory = _decode_any_bytes
             try:
-                return super()._read(query, values)
+                return super().read(query, values)
             finally:
                 self._db.text_factory = str
 

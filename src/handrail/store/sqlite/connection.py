@@ -28,6 +28,7 @@ from handrail.store.database import (
     LockTopic,
     MaintenanceDatabase,
     Rows,
+    Transaction,
 )
 from handrail.store.queries import Queries, Query
 from handrail.store.rows import EMPTY_HEAD, CommitRow, LoadedRun, RunRow, StreamWrite, commit_hash
@@ -51,7 +52,7 @@ REJECTED_WRITE_ERRORS = (_GuardFailedError, sqlite3.IntegrityError, UnicodeError
 must not fail the other writes."""
 
 
-class SqliteDatabase:
+class SqliteDatabase(Database):
     inline = True
     queries = QUERIES
 
@@ -101,19 +102,7 @@ class SqliteDatabase:
 
     # Statements
 
-    def fetch_filtered(self, query: str, /, **filters: object) -> Rows:
-        return self._read(QUERIES.select_filters(query, filters), filters)
-
-    fetch_scanning = fetch_filtered
-
-    def fetch_all(self, query: str, /, **values: object) -> Rows:
-        return self._read(QUERIES[query], values)
-
-    def fetch_one(self, query: str, /, **values: object) -> tuple[Any, ...] | None:
-        rows = self._read(QUERIES[query], values)
-        return rows[0] if rows else None
-
-    def _read(self, query: Query, values: Mapping[str, object]) -> Rows:
+    def read(self, query: Query, values: Mapping[str, object]) -> Rows:
         with self._lock:
             try:
                 return self._db.execute(query.text, _arguments(query, values)).fetchall()
@@ -271,7 +260,7 @@ class SqliteDatabase:
                 raise _GuardFailedError(name)
 
 
-class SqliteTransaction:
+class SqliteTransaction(Transaction):
     def __init__(self, database: SqliteDatabase, db: sqlite3.Connection) -> None:
         self._database = database
         self.db = db
@@ -279,10 +268,6 @@ class SqliteTransaction:
     def fetch_all(self, query: str, /, **values: object) -> Rows:
         compiled = QUERIES[query]
         return self.db.execute(compiled.text, _arguments(compiled, values)).fetchall()
-
-    def fetch_one(self, query: str, /, **values: object) -> tuple[Any, ...] | None:
-        rows = self.fetch_all(query, **values)
-        return rows[0] if rows else None
 
     def execute(self, query: str, /, **values: object) -> int:
         compiled = QUERIES[query]

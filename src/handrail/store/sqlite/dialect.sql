@@ -81,7 +81,7 @@ SELECT {DispatchRow} FROM dispatches WHERE role = :role AND agent IS NULL
 ORDER BY priority DESC, offered_at LIMIT :limit;
 
 -- journal: the entries of one stream (`batch` is the number of the commit: one index less)
-SELECT batch, id, stream, seq, count, coalesce(body, ''), hash FROM journal
+SELECT stream, seq, count, coalesce(body, ''), hash, batch, id FROM journal
 WHERE stream = :stream AND seq > :after_seq ORDER BY seq LIMIT :limit;
 
 -- search_memories: valid memories with any of the words, except those that answered the bead in
