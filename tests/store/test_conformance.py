@@ -8,21 +8,33 @@ from handrail.store.postgres.store import PostgresStore
 from handrail.store.sqlite.store import SqliteStore
 from handrail.store.store import Store
 from handrail.testing.conformance_channels import ChannelConformance
-from handrail.testing.conformance_commits import (
-    EngineStoreConformance,
-    SharedEngineStoreConformance,
-)
-from handrail.testing.conformance_store import StoreConformance
+from handrail.testing.conformance_commits import CommitConformance, SharedEngineStoreConformance
+from handrail.testing.conformance_notifications import NotificationsConformance
+from handrail.testing.conformance_rows import EngineRowsConformance
+from handrail.testing.conformance_store import ListsConformance, SmallWritesConformance
+from handrail.testing.conformance_ticket_memory import TicketMemoryConformance
 
 pytest_plugins = ["tests.fixtures_postgres"]
 
 proves = pytest.mark.requirement
-proves("L4.1")(EngineStoreConformance.test_definitions_are_found_by_id_and_version_and_name)
-proves("L4.1")(EngineStoreConformance.test_a_version_of_a_definition_never_changes)
-proves("L12.1")(EngineStoreConformance.test_runs_are_listed_by_id_in_pages_and_by_bead_and_status)
+proves("L4.1")(EngineRowsConformance.test_definitions_are_found_by_id_and_version_and_name)
+proves("L4.1")(EngineRowsConformance.test_a_version_of_a_definition_never_changes)
+proves("L12.1")(CommitConformance.test_runs_are_listed_by_id_in_pages_and_by_bead_and_status)
 
 
-class TestSqliteFile(EngineStoreConformance, StoreConformance, ChannelConformance):
+class EverySuite(
+    CommitConformance,
+    EngineRowsConformance,
+    ListsConformance,
+    SmallWritesConformance,
+    NotificationsConformance,
+    TicketMemoryConformance,
+    ChannelConformance,
+):
+    """All suites that every store must pass."""
+
+
+class TestSqliteFile(EverySuite):
     """Two connections to one file, as two processes would have."""
 
     @pytest.fixture
@@ -38,7 +50,7 @@ class TestSqliteFile(EngineStoreConformance, StoreConformance, ChannelConformanc
         second.close()
 
 
-class TestPostgres(SharedEngineStoreConformance, StoreConformance, ChannelConformance):
+class TestPostgres(EverySuite, SharedEngineStoreConformance):
     """Two connections to one database, as two engines on two machines have."""
 
     @pytest.fixture
@@ -58,7 +70,7 @@ class TestPostgres(SharedEngineStoreConformance, StoreConformance, ChannelConfor
         second.close()
 
 
-class TestSqliteInMemory(EngineStoreConformance, StoreConformance, ChannelConformance):
+class TestSqliteInMemory(EverySuite):
     """It dies with its connection, so there is only the one."""
 
     @pytest.fixture

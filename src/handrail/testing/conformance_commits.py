@@ -1,6 +1,7 @@
-"""The conformance suite: tests that every store must pass, by inheriting them.
+"""The conformance suite: tests that every store must pass, by inheriting them, one class for each
+subject: `CommitConformance` here, and those of the other modules `conformance_…`.
 
-    class TestMyStore(EngineStoreConformance):
+    class TestMyStore(CommitConformance, EngineRowsConformance):
         @pytest.fixture
         def store(self, url):  # an empty database
             ...
@@ -9,9 +10,9 @@
         def second(self, url, store):  # another connection to the same database
             ...
 
-A store that several engines may share inherits `SharedEngineStoreConformance`. Nothing here imports
-pytest; `pytest.register_assert_rewrite("handrail.testing.conformance_commits")`, and the same for
-`handrail.testing.conformance_rows`, makes failures show the differences.
+A store that several engines may share inherits `SharedEngineStoreConformance` too. Nothing here
+imports pytest; `pytest.register_assert_rewrite("handrail.testing.conformance_commits")`, and the
+same for the other modules, makes failures show the differences.
 """
 
 from collections.abc import Sequence
@@ -33,7 +34,7 @@ from handrail.store.rows import (
 )
 from handrail.store.store import Store
 from handrail.testing import row_factories as a
-from handrail.testing.conformance_rows import EngineRowsConformance, commit_writes
+from handrail.testing.conformance_rows import commit_writes
 
 ODD_TEXT = (
     "quotes ' \" ` \\ %s %(x)s {} ? $1 :x -- /* ; \t\n\r\x01\x7f"
@@ -502,11 +503,7 @@ class CommitConformance:
         assert second.runs.list_due(late, 9) == ["r1"]
 
 
-class EngineStoreConformance(CommitConformance, EngineRowsConformance):
-    """Tests that every store must pass."""
-
-
-class SharedEngineStoreConformance(EngineStoreConformance):
+class SharedEngineStoreConformance:
     """Tests that a store for several engines must pass."""
 
     def test_two_engines_never_reserve_the_same_dispatch(self, store: Store, second: Store) -> None:

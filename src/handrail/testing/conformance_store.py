@@ -12,9 +12,7 @@ from handrail.store.rows import StoreError
 from handrail.store.stats import RunStatsRow
 from handrail.store.store import Store
 from handrail.testing import row_factories as a
-from handrail.testing.conformance_notifications import NotificationsConformance
 from handrail.testing.conformance_rows import commit_writes
-from handrail.testing.conformance_ticket_memory import TicketMemoryConformance
 
 
 def ids(rows: Any) -> list[str]:  # noqa: ANN401 - rows with an id
@@ -474,10 +472,3 @@ class SmallWritesConformance:
         finally:
             if reader is not second:
                 reader.close()
-
-
-class StoreConformance(
-    ListsConformance, SmallWritesConformance, NotificationsConformance, TicketMemoryConformance
-):
-    """Tests of a `Store`, inherited with `EngineStoreConformance`; `store` and `second` are of
-    type `Store` then."""

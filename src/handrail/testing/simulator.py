@@ -154,7 +154,9 @@ class Simulation:
         for position in run.positions.values():
             if position.phase is PositionPhase.CLAIMED:
                 yield c.Report(
-                    fence=position.fence, agent=position.agent, result=world.best_result(position)
+                    fence=position.fence,
+                    agent=position.agent,
+                    result=world.results.best_result(position),
                 )
             elif position.phase is PositionPhase.OFFERED:
                 for agent in world.shuffled_workers():
