@@ -5,17 +5,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import urlsplit
 
 import typer
+from handrail.api.access import PersonRole, Role
 
 from handrail.cli import output
-from handrail.cli.arguments import (
-    AsJson,
-    Database,
-    PersonRole,
-    Server,
-    TokenRole,
-    decode_argument,
-    require_one_match,
-)
+from handrail.cli.arguments import AsJson, Database, Server, decode_argument, require_one_match
 from handrail.cli.command import InputError, command_group
 from handrail.cli.connection import load_settings, local_user, open_client, server_url
 
@@ -33,12 +26,15 @@ async def agents(database: Database = "", server: Server = "", as_json: AsJson =
     """List agents, their state, and what they work on."""
     async with open_client(database, server) as client:
         page = await client.agents.list()
-    table = output.TextTable(
-        ("agent", "state", "works as", "at once", "works on", "last seen"),
-        map(_agent_row, page.items),
-        "no agent is registered",
+    output.show(
+        page,
+        output.TextTable(
+            ("agent", "state", "works as", "at once", "works on", "last seen"),
+            map(_agent_row, page.items),
+            "no agent is registered",
+        ),
+        as_json=as_json,
     )
-    output.show(page, table, as_json=as_json)
 
 
 def _agent_row(agent: "AgentView") -> list[output.Cell]:
@@ -86,8 +82,11 @@ def _show_local_settings(database: str, *, as_json: bool) -> None:
         )
         for item in values
     ]
-    document = {"items": [_setting_document(value) for value in values]}
-    output.show(document, output.TextTable(COLUMNS, rows), as_json=as_json)
+    output.show(
+        {"items": [_setting_document(value) for value in values]},
+        output.TextTable(COLUMNS, rows),
+        as_json=as_json,
+    )
 
 
 def _setting_row(setting: "SettingView") -> list[output.Cell]:
@@ -134,7 +133,7 @@ token = command_group("Create, list and revoke tokens.")
 
 @token.command("create")
 async def create_token(
-    role: Annotated[TokenRole, typer.Option(help="What the token may do.")],
+    role: Annotated[Role, typer.Option(help="What the token may do.")],
     name: Annotated[
         str, typer.Option(metavar="PERSON", help="The owner; default: the system's user.")
     ] = "",
@@ -158,8 +157,12 @@ async def create_token(
             works_as=[part.strip() for part in works_as.split(",") if part.strip()] or None,
             expires=expires or None,
         )
-    note = f"token {created.id} of {_owner(created)}; it is shown only once"
-    output.show(created, [created.token], as_json=as_json, note=note)
+    output.show(
+        created,
+        [created.token],
+        as_json=as_json,
+        note=f"token {created.id} of {_owner(created)}; it is shown only once",
+    )
 
 
 @token.command("list")
@@ -169,12 +172,15 @@ async def list_tokens(
     """List tokens, without their secrets."""
     async with open_client(database, server) as client:
         page = await client.tokens.list()
-    table = output.TextTable(
-        ("token", "of", "made by", "at", "expires", "revoked"),
-        map(_token_row, page.items),
-        "there is no token",
+    output.show(
+        page,
+        output.TextTable(
+            ("token", "of", "made by", "at", "expires", "revoked"),
+            map(_token_row, page.items),
+            "there is no token",
+        ),
+        as_json=as_json,
     )
-    output.show(page, table, as_json=as_json)
 
 
 @token.command("revoke")
@@ -189,11 +195,16 @@ async def revoke_token(
 ) -> None:
     """Revoke a token: requests with it are refused."""
     async with open_client(database, server) as client:
-        token_ids = [item.id for item in (await client.tokens.list()).items]
-        token_id = require_one_match(token, token_ids, "token", "`handrail token list` lists them")
+        token_id = require_one_match(
+            token,
+            [item.id for item in (await client.tokens.list()).items],
+            "token",
+            "`handrail token list` lists them",
+        )
         await client.tokens.revoke(token_id)
-    document = {"id": token_id, "revoked": True}
-    output.show(document, [f"token {token_id} is revoked"], as_json=as_json)
+    output.show(
+        {"id": token_id, "revoked": True}, [f"token {token_id} is revoked"], as_json=as_json
+    )
 
 
 async def sign_in(
@@ -218,9 +229,12 @@ async def sign_in(
         base_url = _web_app_url(url, database, server)
         created = await client.sessions.create_sign_in(who, role=role)
     link = f"{base_url}{created.path}"
-    document = {"url": link, "expires_at": created.expires_at, "name": who, "role": role}
-    note = f"signs in {who} ({role}), once, until {output.format_time(created.expires_at)}"
-    output.show(document, [link], as_json=as_json, note=note)
+    output.show(
+        {"url": link, "expires_at": created.expires_at, "name": who, "role": role},
+        [link],
+        as_json=as_json,
+        note=f"signs in {who} ({role}), once, until {output.format_time(created.expires_at)}",
+    )
 
 
 def _web_app_url(url: str, database: str, server: str) -> str:
@@ -273,12 +287,15 @@ async def list_webhooks(
     """List webhooks, and the result of their last deliveries."""
     async with open_client(database, server) as client:
         page = await client.webhooks.list()
-    table = output.TextTable(
-        ("webhook", "url", "events", "waiting", "last", "state"),
-        map(_webhook_row, page.items),
-        "there is no webhook",
+    output.show(
+        page,
+        output.TextTable(
+            ("webhook", "url", "events", "waiting", "last", "state"),
+            map(_webhook_row, page.items),
+            "there is no webhook",
+        ),
+        as_json=as_json,
     )
-    output.show(page, table, as_json=as_json)
 
 
 @webhook.command("create")
@@ -301,8 +318,12 @@ async def create_webhook(
         created = await client.webhooks.create(
             decode_argument(url), events=_split_list(events) or None, people=recipients
         )
-    note = f"webhook {created.id}; its secret is shown only once"
-    output.show(created, [created.secret], as_json=as_json, note=note)
+    output.show(
+        created,
+        [created.secret],
+        as_json=as_json,
+        note=f"webhook {created.id}; its secret is shown only once",
+    )
 
 
 @webhook.command("enable")
@@ -312,8 +333,11 @@ async def enable_webhook(
     """Re-enable a disabled webhook."""
     async with open_client(database, server) as client:
         enabled = await client.webhooks.enable(await _find_webhook_id(client, webhook))
-    line = f"webhook {enabled.id} is enabled; {enabled.waiting} notifications are pending"
-    output.show(enabled, [line], as_json=as_json)
+    output.show(
+        enabled,
+        [f"webhook {enabled.id} is enabled; {enabled.waiting} notifications are pending"],
+        as_json=as_json,
+    )
 
 
 @webhook.command("remove")
@@ -324,8 +348,9 @@ async def remove_webhook(
     async with open_client(database, server) as client:
         webhook_id = await _find_webhook_id(client, webhook)
         await client.webhooks.remove(webhook_id)
-    document = {"id": webhook_id, "removed": True}
-    output.show(document, [f"webhook {webhook_id} is removed"], as_json=as_json)
+    output.show(
+        {"id": webhook_id, "removed": True}, [f"webhook {webhook_id} is removed"], as_json=as_json
+    )
 
 
 def _split_list(text: str) -> list[str]:
@@ -333,9 +358,11 @@ def _split_list(text: str) -> list[str]:
 
 
 async def _find_webhook_id(client: "AsyncClient", partial_id: str) -> str:
-    webhook_ids = [webhook.id for webhook in (await client.webhooks.list()).items]
     return require_one_match(
-        partial_id, webhook_ids, "webhook", "`handrail webhook list` lists them"
+        partial_id,
+        [webhook.id for webhook in (await client.webhooks.list()).items],
+        "webhook",
+        "`handrail webhook list` lists them",
     )
 
 

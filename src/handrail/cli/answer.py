@@ -62,13 +62,17 @@ async def answer(
 
 async def _list_open(client: "AsyncClient", *, as_json: bool) -> None:
     page = await client.approvals.list(status="open", limit=PAGE_ITEMS)
-    table = output.TextTable(
-        ("question", "kind", "at", "asked", "until", "what is asked"),
-        map(_approval_row, page.items),
-        "no question is open",
-    )
     note = f"only {PAGE_ITEMS} questions are listed; answer some to see the others"
-    output.show(page, table, as_json=as_json, note=note if page.next_cursor else "")
+    output.show(
+        page,
+        output.TextTable(
+            ("question", "kind", "at", "asked", "until", "what is asked"),
+            map(_approval_row, page.items),
+            "no question is open",
+        ),
+        as_json=as_json,
+        note=note if page.next_cursor else "",
+    )
 
 
 def _answered_line(answered: "AnsweredApproval") -> str:

@@ -58,8 +58,6 @@ RunStatusFilter = Literal[
     "aborted_constraint",
     "closed_by_human",
 ]
-PersonRole = Literal["viewer", "operator", "ceo", "admin"]
-TokenRole = Literal["viewer", "operator", "ceo", "admin", "agent", "reporter"]
 ApprovalDecision = Literal["approve", "reject", "revise"]
 ReviewMode = Literal["required", "skip"]
 OverrideAction = Literal["move", "close", "pause", "resume", "migrate"]
@@ -76,10 +74,13 @@ def parse_since(since: str) -> datetime | None:
     """Parse an age or a time; without a time zone it is UTC."""
     if not since:
         return None
-    now = datetime.now(UTC)
     try:
         ago = parse_duration(since)
-        start = datetime.fromisoformat(since) if ago is None else now - timedelta(seconds=ago)
+        start = (
+            datetime.fromisoformat(since)
+            if ago is None
+            else datetime.now(UTC) - timedelta(seconds=ago)
+        )
     except (ValueError, OverflowError):
         raise InputError(
             f"--since is '{printable(since)[:80]}'; write how long ago, such as 2h or 7d, or a date"
@@ -201,9 +202,11 @@ async def find_approval_id(client: "AsyncClient", partial_id: str) -> str:
     if APPROVAL_ID_PATTERN.fullmatch(partial_id):
         return partial_id
     each_open = client.each(client.approvals.list, status="open", limit=PAGE_ITEMS)
-    approval_ids = [approval.id async for approval in each_open]
     return require_one_match(
-        partial_id, approval_ids, "open question", "`handrail answer` lists them"
+        partial_id,
+        [approval.id async for approval in each_open],
+        "open question",
+        "`handrail answer` lists them",
     )
 
 
@@ -226,6 +229,8 @@ def require_one_match(partial_id: str, full_ids: Iterable[str], noun: str, hint:
 
 def _matches(full_id: str, partial_id: str) -> bool:
     """Return whether the id begins or ends so, or, of an approval, whether its run's id ends so."""
-    run_id = full_id.partition(".")[0]
-    ends = full_id.endswith(partial_id) or run_id.endswith(partial_id)
-    return ends or full_id.startswith(partial_id)
+    return (
+        full_id.startswith(partial_id)
+        or full_id.endswith(partial_id)
+        or full_id.partition(".")[0].endswith(partial_id)
+    )

@@ -76,14 +76,17 @@ class AuthRateLimit:
 
 
 async def _refuse(send: Send) -> None:
-    problem = {"type": "about:blank", "status": STATUS_TOO_MANY_REQUESTS, "detail": REFUSAL_DETAIL}
-    headers = [
-        (b"content-type", b"application/problem+json"),
-        (b"retry-after", b"%d" % RETRY_SECONDS),
-    ]
     await send(
-        {"type": "http.response.start", "status": STATUS_TOO_MANY_REQUESTS, "headers": headers}
+        {
+            "type": "http.response.start",
+            "status": STATUS_TOO_MANY_REQUESTS,
+            "headers": [
+                (b"content-type", b"application/problem+json"),
+                (b"retry-after", b"%d" % RETRY_SECONDS),
+            ],
+        }
     )
+    problem = {"type": "about:blank", "status": STATUS_TOO_MANY_REQUESTS, "detail": REFUSAL_DETAIL}
     await send({"type": "http.response.body", "body": msgspec.json.encode(problem)})
 
 
@@ -104,20 +107,21 @@ class AsgiServer(ClosingServer):
         *,
         lifespan: Literal["on", "off"] = "off",
     ) -> None:
-        config = uvicorn.Config(
-            AuthRateLimit(app),
-            host=host,
-            port=port,
-            http=BoundedHTTPProtocol,
-            ws="none",
-            lifespan=lifespan,
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            limit_concurrency=CONNECTIONS_MAX,
-            timeout_graceful_shutdown=CLOSE_SECONDS,
+        super().__init__(
+            uvicorn.Config(
+                AuthRateLimit(app),
+                host=host,
+                port=port,
+                http=BoundedHTTPProtocol,
+                ws="none",
+                lifespan=lifespan,
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                limit_concurrency=CONNECTIONS_MAX,
+                timeout_graceful_shutdown=CLOSE_SECONDS,
+            )
         )
-        super().__init__(config)
         self._ready = ready
 
     async def listen(self) -> None:

@@ -29,12 +29,15 @@ async def list_channels(
     """List channels, and who has the turn."""
     async with open_client(database, server) as client:
         channels = await take(client.each(client.channels.list), CHANNELS_LISTED_MAX)
-    table = output.TextTable(
-        ("channel", "turn of", "queue", "messages", "turns", "state"),
-        map(_channel_row, channels),
-        "there is no channel",
+    output.show(
+        {"items": channels},
+        output.TextTable(
+            ("channel", "turn of", "queue", "messages", "turns", "state"),
+            map(_channel_row, channels),
+            "there is no channel",
+        ),
+        as_json=as_json,
     )
-    output.show({"items": channels}, table, as_json=as_json)
 
 
 @channel.command("show")
@@ -45,17 +48,21 @@ async def show_channel(
     channel_id = decode_argument(channel)
     async with open_client(database, server) as client:
         stored = await client.channels.get(channel_id)
-        start_position = max(0, stored.position - EVENTS_SEARCHED)
         page = await client.channels.list_messages(
-            channel_id, after=start_position, limit=EVENTS_SEARCHED
+            channel_id, after=max(0, stored.position - EVENTS_SEARCHED), limit=EVENTS_SEARCHED
         )
     log = page.items[-MESSAGES_SHOWN:]
     if as_json:
         output.print_json({"channel": stored, "log": log})
         return
     output.print_line(_state_line(stored))
-    members = [(member.agent_id, member.state.value) for member in stored.members]
-    output.print_table(output.TextTable(("agent", "state"), members, "the channel has no members"))
+    output.print_table(
+        output.TextTable(
+            ("agent", "state"),
+            [(member.agent_id, member.state.value) for member in stored.members],
+            "the channel has no members",
+        )
+    )
     for message in log:
         output.print_line(_message_line(message))
 

@@ -29,9 +29,12 @@ def load_settings(**flags: object) -> "Configuration":
     """Load all settings of this process; an empty flag counts as absent."""
     from handrail.server.settings import BadSettingError, load_configuration
 
-    set_flags = {name: value for name, value in flags.items() if value not in (None, "")}
     with as_input_error(BadSettingError):
-        return load_configuration(os.environ, Path.cwd(), set_flags)
+        return load_configuration(
+            os.environ,
+            Path.cwd(),
+            {name: value for name, value in flags.items() if value not in (None, "")},
+        )
 
 
 @contextmanager
@@ -66,22 +69,18 @@ def ensure_database(url: str, *, create: bool) -> None:
     if str(file) == ":memory:":
         raise StoreError("a database in memory is gone when its process ends; name a file")
     if create and url == DATABASE_DEFAULT:
-        _make_folder(file.parent)
+        try:
+            file.parent.mkdir(mode=0o700, exist_ok=True)
+        except OSError as error:
+            raise StoreError(
+                f"the folder {file.parent} cannot be made here: {error.strerror}; name a database "
+                f"with --database or {DATABASE_VARIABLE}"
+            ) from error
     elif not create and not file.exists():
         hint = "`handrail serve` makes one here; else " if url == DATABASE_DEFAULT else ""
         raise StoreError(
             f"there is no database {file}; {hint}name one with --database or {DATABASE_VARIABLE}"
         )
-
-
-def _make_folder(folder: Path) -> None:
-    try:
-        folder.mkdir(mode=0o700, exist_ok=True)
-    except OSError as error:
-        raise StoreError(
-            f"the folder {folder} cannot be made here: {error.strerror}; name a database with "
-            f"--database or {DATABASE_VARIABLE}"
-        ) from error
 
 
 PATIENCE_SECONDS = 3.0

@@ -32,8 +32,11 @@ def sizes(context: typer.Context, database: Database = "", as_json: AsJson = Fal
         return
     with open_database(database) as store:
         sizes, location = store.measure_sizes(), store.display_name
-    document = {"database": location, **msgspec.to_builtins(sizes)}
-    output.show(document, _size_lines(location, sizes), as_json=as_json)
+    output.show(
+        {"database": location, **msgspec.to_builtins(sizes)},
+        _size_lines(location, sizes),
+        as_json=as_json,
+    )
 
 
 @db.command()
@@ -55,10 +58,11 @@ def archive(
     now, age = datetime.now(UTC), parse_duration(older_than)
     if age is None or age > now.timestamp():
         raise InputError(f"--older-than is '{older_than[:80]}'; write 30d, 12h or 0")
-    before = now - timedelta(seconds=age)
     who = decode_argument(by) or getpass.getuser()
     with open_database(database or context.obj, read_only=False) as store:
-        archived = retention.archive(store, _check_new_file(file), by=who, now=now, before=before)
+        archived = retention.archive(
+            store, _check_new_file(file), by=who, now=now, before=now - timedelta(seconds=age)
+        )
     line = f"no run ended more than {older_than} ago; nothing was archived"
     if archived.runs:
         runs = output.format_count(archived.runs, "run")
@@ -80,8 +84,11 @@ def backup(
     with open_database(database or context.obj) as store:
         head = retention.backup(store, path)
     size = path.stat().st_size
-    document = {"file": file, "bytes": size, **_head_fields(head)}
-    output.show(document, [f"{file}: {_format_bytes(size)}", *_head_lines(head)], as_json=as_json)
+    output.show(
+        {"file": file, "bytes": size, **_head_fields(head)},
+        [f"{file}: {_format_bytes(size)}", *_head_lines(head)],
+        as_json=as_json,
+    )
 
 
 @db.command()
@@ -105,9 +112,11 @@ def restore(
         with as_input_error(BrokenBackupError):
             retention.restore(store, Path(file), datetime.now(UTC))
         head, location = store.journal.get_last_commit(), store.display_name
-    document = {"database": location, "file": file, **_head_fields(head)}
-    lines = [f"{location}: restored from {file}", *_head_lines(head)]
-    output.show(document, lines, as_json=as_json)
+    output.show(
+        {"database": location, "file": file, **_head_fields(head)},
+        [f"{location}: restored from {file}", *_head_lines(head)],
+        as_json=as_json,
+    )
 
 
 def _head_fields(head: "CommitRow | None") -> dict[str, Any]:
@@ -190,12 +199,15 @@ def verify(
     with open_database(database) as store:
         verification = verify_record(store, head or None, Path(archive) if archive else None)
         location = store.display_name
-    document = {
-        "database": location,
-        "unaltered": verification.unaltered,
-        **msgspec.structs.asdict(verification),
-    }
-    output.show(document, _verification_lines(location, verification), as_json=as_json)
+    output.show(
+        {
+            "database": location,
+            "unaltered": verification.unaltered,
+            **msgspec.structs.asdict(verification),
+        },
+        _verification_lines(location, verification),
+        as_json=as_json,
+    )
     return 0 if verification.unaltered else EXIT_FAILED
 
 
@@ -233,6 +245,9 @@ def doctor(database: Database = "", as_json: AsJson = False) -> int:
     verdict = output.format_count(len(findings), "finding") if findings else "healthy"
     lines = [f"{finding.code}: {finding.message}" for finding in findings]
     lines.append(f"{location}: {len(INVARIANTS)} checks, {verdict}")
-    document = {"database": location, "healthy": not findings, "findings": findings}
-    output.show(document, lines, as_json=as_json)
+    output.show(
+        {"database": location, "healthy": not findings, "findings": findings},
+        lines,
+        as_json=as_json,
+    )
     return EXIT_FAILED if findings else 0

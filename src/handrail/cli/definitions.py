@@ -6,6 +6,7 @@ that lacks it.
 """
 
 import difflib
+import os
 import re
 import sys
 from collections.abc import Sequence
@@ -53,9 +54,8 @@ def _descend(node: Any, rest: str) -> tuple[int, Any, str] | None:  # noqa: ANN4
     """Return the part that the path goes on with: its line, itself, and the rest of the path."""
     if isinstance(node, yaml.SequenceNode) and (number := _INDEX_PATTERN.match(rest)):
         index, parts = int(number[1]), node.value
-        remainder = rest[number.end() :]
         return (
-            (parts[index].start_mark.line + 1, parts[index], remainder)
+            (parts[index].start_mark.line + 1, parts[index], rest[number.end() :])
             if index < len(parts)
             else None
         )
@@ -95,17 +95,14 @@ def find_definition(name: str) -> DefinitionSource:
         return DefinitionSource("standard input", document, problems, raw=raw)
     if name in BUILTIN_IDS and not Path(name).is_file():
         return DefinitionSource(name, load_builtin(name), [], builtin=name)
-    path = Path(name)
-    try:
-        exists = path.exists()
-    except (OSError, ValueError):  # too long, or a NUL in it
-        exists = False
-    if not exists:
+    if not os.path.exists(name):  # noqa: PTH110 - also false for a name that is too long
         return DefinitionSource(name, None, [_not_found_problem(name)], missing=True)
+    path = Path(name)
     document, problems = load_document(path)
     if problems:  # these say line and column themselves
-        missing = any(p.code == "unreadable" for p in problems)
-        return DefinitionSource(name, document, problems, missing=missing)
+        return DefinitionSource(
+            name, document, problems, missing=any(p.code == "unreadable" for p in problems)
+        )
     # A pipe cannot be read twice: problems in its content have no line numbers.
     return DefinitionSource(
         name, document, problems, raw=path.read_bytes() if path.is_file() else b""

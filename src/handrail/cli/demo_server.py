@@ -147,9 +147,10 @@ class Demo:
         DATABASE_FILE.parent.mkdir(mode=0o700, exist_ok=True)
         if port is None:
             port = 0 if self.once or _is_port_taken(PORT_DEFAULT) else PORT_DEFAULT
-        url = f"sqlite:///{DATABASE_FILE}"
         try:
-            return await serve(url, port=port, settings=QUIET_SETTINGS, ready=self.ready)
+            return await serve(
+                f"sqlite:///{DATABASE_FILE}", port=port, settings=QUIET_SETTINGS, ready=self.ready
+            )
         finally:
             if self.shop is not None:
                 self.shop.close()
@@ -159,9 +160,12 @@ class Demo:
         has_open_approvals = (
             bool((await engine.approvals.list(status="open", limit=1)).items) and not self.once
         )
-        bugs = tuple(sample.bug for sample in SAMPLES if sample.bug)
         self.shop = DemoShop(
-            engine, url, DATABASE_FILE.parent / "demo-shop", bugs, fresh=not has_open_approvals
+            engine,
+            url,
+            DATABASE_FILE.parent / "demo-shop",
+            tuple(sample.bug for sample in SAMPLES if sample.bug),
+            fresh=not has_open_approvals,
         )
         await install_teams(engine, service=self.shop.service)
         await self.shop.open()
@@ -249,7 +253,7 @@ def _print_summary(ended: Iterable[tuple[DemoSample, Run]]) -> None:
         stop = run.stop
         rule, why = (stop.rule.value, stop.reason) if stop is not None else ("", "")
         row = (sample.definition, sample.title, str(run.terminal_status), rule, why)
-        table.add_row(*(output.first_line(text) for text in row))
+        table.add_row(*map(output.first_line, row))
     Console(width=None if sys.stdout.isatty() else TABLE_COLUMNS).print(table)
 
 
@@ -285,8 +289,9 @@ class DemoShop:
 
     async def open(self) -> None:
         """Serve the shop, with a credential to report."""
-        token_request = NewToken(role="reporter", name="shop")
-        token, row = issue_token(token_request, by="demo", engine=self.engine)
+        token, row = issue_token(
+            NewToken(role="reporter", name="shop"), by="demo", engine=self.engine
+        )
         await self.engine.credentials.add(row)
         self.live = SampleServer(self.service, self.folder / "live", self.url, token)
         await asyncio.to_thread(self.live.start)
@@ -314,8 +319,7 @@ class DemoShop:
         task.add_done_callback(self._watch_tasks.discard)
 
     async def _redeploy_after(self, run: RunHandle, request: ShopRequest) -> None:
-        run_view = await run.result()
-        if run_view.terminal_status == "done_success":
+        if (await run.result()).terminal_status == "done_success":
             async with self._deploy_lock:
                 for line in await self.retry_requests(request):
                     print(line, flush=True)

@@ -35,20 +35,9 @@ from handrail.kernel.definition.limits import StopRules
 from handrail.kernel.definition.model import PERSON_LEVELS
 from handrail.store.rows import StoreError
 from handrail.views.report import RunReport
-from handrail.views.view_types import View
 
 RECORDING_ROLE = "operator"
 """The least role that may report a guarded run to a server."""
-
-
-class GuardOutput(View):
-    """The output of --json. `result` is the team's own, as a text; after a stop, the partial
-    one.
-    """
-
-    run: str
-    result: str
-    report: RunReport
 
 
 def guard(
@@ -82,8 +71,7 @@ def guard(
     with as_input_error(StoreError, ValueError):
         record_url, is_server = _find_record(database, server)
         guard = Guard(_read_rules(rules), record=record_url)
-        team = import_object(target, "team:app", "a team")
-        run_team = wrap_team(team, guard, name or target)
+        run_team = wrap_team(import_object(target, "team:app", "a team"), guard, name or target)
         team_input = _read_input(input_text)
         _check_record(record_url, is_server=is_server)
     code = 0
@@ -102,7 +90,8 @@ def guard(
     assert run is not None, "a guarded team has had a run"
     report = run.report()
     if as_json:
-        output.print_json(GuardOutput(run=run.recorded, result=str(result), report=report))
+        # The result is the team's own, as a text; after a stop, the partial one.
+        output.print_json({"run": run.recorded, "result": str(result), "report": report})
     else:
         _print_result(result, report)
         _print_record_location(run, database, server)

@@ -139,7 +139,6 @@ def _check_lines(
 def _check_document(
     source: "DefinitionSource", plan: "Plan | None", checked: "DefinitionCheck"
 ) -> dict[str, Any]:
-    slacks = [{**_to_builtins(slack), "slack": slack.slack} for slack in checked.feasibility]
     return {
         "file": source.label,
         "valid": checked.is_valid,
@@ -148,7 +147,9 @@ def _check_document(
         "errors": [_problem_document(p) for p in checked.errors],
         "warnings": [_problem_document(p) for p in checked.warnings],
         "bound": _to_builtins(checked.bound) if checked.bound is not None else None,
-        "feasibility": slacks,
+        "feasibility": [
+            {**_to_builtins(slack), "slack": slack.slack} for slack in checked.feasibility
+        ],
     }
 
 
@@ -250,8 +251,12 @@ def sim(
 
     if seed is not None:
         return _simulate_seed(seed, engine=engine, as_json=as_json)
-    processes = min(os.cpu_count() or 1, max(1, seeds // SEEDS_PER_PROCESS_MIN))
-    summary = simulator.run_seeds(0, seeds, processes, *(("engine",) if engine else ()))
+    summary = simulator.run_seeds(
+        0,
+        seeds,
+        min(os.cpu_count() or 1, max(1, seeds // SEEDS_PER_PROCESS_MIN)),
+        *(("engine",) if engine else ()),
+    )
     if as_json:
         output.print_json(
             {

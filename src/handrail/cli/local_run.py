@@ -87,16 +87,19 @@ async def run_bead(
     view.write(f"  {output.format_certificate(plan.bound(bead.scope), plan.kind)}")
     try:
         configuration = load_settings()
-        engine_settings = EngineSettings(
-            runs_folder=configuration["runs_folder"], issues_file=configuration["issues_file"]
-        )
-        async with open_engine(database or IN_MEMORY_URL, settings=engine_settings) as engine:
+        async with open_engine(
+            database or IN_MEMORY_URL,
+            settings=EngineSettings(
+                runs_folder=configuration["runs_folder"], issues_file=configuration["issues_file"]
+            ),
+        ) as engine:
             await _require_idle_database(engine, database)
             definition = await engine.define(cast("dict[str, Any]", source.document))
             _add_agents(engine, source, plan, configuration)
-            handle = await engine.start(definition.id, **bead._asdict())
             interactive_run = InteractiveRun(
-                handle, answer=person.answer, on_event=lambda event, _: view.show_event(event)
+                await engine.start(definition.id, **bead._asdict()),
+                answer=person.answer,
+                on_event=lambda event, _: view.show_event(event),
             )
             await interactive_run.run_to_end()
             if as_json:
@@ -122,9 +125,11 @@ def _add_agents(
     """Add the agents. The caller's permission covers the coding team, in the current folder."""
     agents, trusted = generic_agents(plan), frozenset[str]()
     if source.builtin:
-        folders = (str(Path.cwd()), *configuration["workspaces"])
         agents, trusted = load_agents(
-            source.builtin, engine, model=configuration["model"], workspaces=folders
+            source.builtin,
+            engine,
+            model=configuration["model"],
+            workspaces=(str(Path.cwd()), *configuration["workspaces"]),
         )
     for role, agent in agents.items():
         engine.add_agent(agent, role, name=role, trusted=role in trusted)
@@ -170,11 +175,10 @@ class TerminalPerson:
 def approval_lines(request: ApprovalPrompt) -> list[str]:
     """Return the result above, the question below it, and how to answer."""
     approval = request.approval
-    result = [f"  | {line}" for line in output.printable(request.result).splitlines()]
     head = f"{approval.kind.value} at {output.printable(approval.step_id)}:"
     return [
         "",
-        *result,
+        *[f"  | {line}" for line in output.printable(request.result).splitlines()],
         f"  {head} {output.printable(approval.text)}",
         f"  {answer_hint(approval)}",
     ]

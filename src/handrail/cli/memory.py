@@ -44,12 +44,15 @@ async def list_memories(
     """List remembered resolutions, the newest first."""
     async with open_client(database, server) as client:
         page = await client.memories.list(q=decode_argument(text) or None, limit=limit)
-    table = output.TextTable(
-        ("memory", "status", "used", "ticket", "resolution", "at"),
-        map(_memory_row, page.items),
-        "nothing is remembered",
+    output.show(
+        page,
+        output.TextTable(
+            ("memory", "status", "used", "ticket", "resolution", "at"),
+            map(_memory_row, page.items),
+            "nothing is remembered",
+        ),
+        as_json=as_json,
     )
-    output.show(page, table, as_json=as_json)
 
 
 @memory.command("show")
@@ -72,8 +75,9 @@ async def correct_memory(
 ) -> None:
     """Replace a resolution; the change is recorded with its author."""
     async with open_client(database, server) as client:
-        memory_id = await _find_memory_id(client, memory)
-        corrected = await client.memories.correct(memory_id, decode_argument(resolution))
+        corrected = await client.memories.correct(
+            await _find_memory_id(client, memory), decode_argument(resolution)
+        )
     output.show(corrected, _memory_lines(corrected), as_json=as_json)
 
 
@@ -85,8 +89,9 @@ async def remove_memory(
     async with open_client(database, server) as client:
         memory_id = await _find_memory_id(client, memory)
         await client.memories.remove(memory_id)
-    document = {"id": memory_id, "removed": True}
-    output.show(document, [f"memory {memory_id} is removed"], as_json=as_json)
+    output.show(
+        {"id": memory_id, "removed": True}, [f"memory {memory_id} is removed"], as_json=as_json
+    )
 
 
 async def _find_memory_id(client: "AsyncClient", partial_id: str) -> str:
@@ -94,8 +99,12 @@ async def _find_memory_id(client: "AsyncClient", partial_id: str) -> str:
     partial_id = decode_argument(partial_id)
     if len(partial_id) == ID_CHARS:
         return partial_id
-    memory_ids = [memory.id async for memory in client.each(client.memories.list, limit=PAGE_ITEMS)]
-    return require_one_match(partial_id, memory_ids, "memory", "`handrail memory list` lists them")
+    return require_one_match(
+        partial_id,
+        [memory.id async for memory in client.each(client.memories.list, limit=PAGE_ITEMS)],
+        "memory",
+        "`handrail memory list` lists them",
+    )
 
 
 def _memory_row(memory: "MemoryView") -> list[output.Cell]:

@@ -132,14 +132,17 @@ def _print_definition_metrics(figures: "DefinitionStatistics") -> None:
         output.TextTable(("figure", "value", "target", "what it is"), _metric_rows(figures))
     )
     if figures.retries:
-        rows = [_retry_row(figures, node) for node in figures.retries]
-        output.print_table(output.TextTable(("node", "dispatches a run", "retries: runs"), rows))
+        output.print_table(
+            output.TextTable(
+                ("node", "dispatches a run", "retries: runs"),
+                [_retry_row(figures, node) for node in figures.retries],
+            )
+        )
 
 
 def _metric_rows(figures: "DefinitionStatistics") -> Iterator[list[output.Cell]]:
     is_healing = figures.workflow_id == HEALING_DEFINITION_ID
-    healing_metrics = _healing_metrics(figures) if is_healing else ()
-    for metric in (*_common_metrics(figures), *healing_metrics):
+    for metric in (*_common_metrics(figures), *(_healing_metrics(figures) if is_healing else ())):
         value = metric.value
         if value is None:
             continue

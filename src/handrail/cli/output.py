@@ -154,8 +154,12 @@ def is_terminal() -> bool:
 def console() -> "Console":
     from rich.console import Console
 
-    width = None if is_terminal() else UNLIMITED_COLUMNS
-    return Console(width=width, highlight=False, markup=False, emoji=False)
+    return Console(
+        width=None if is_terminal() else UNLIMITED_COLUMNS,
+        highlight=False,
+        markup=False,
+        emoji=False,
+    )
 
 
 def print_json(document: object) -> None:
@@ -166,9 +170,11 @@ def print_json(document: object) -> None:
 def _with_all_fields(value: object) -> object:
     match value:
         case msgspec.Struct():
-            names = zip(value.__struct_fields__, value.__struct_encode_fields__, strict=True)
             return {
-                encoded_name: _with_all_fields(getattr(value, name)) for name, encoded_name in names
+                encoded_name: _with_all_fields(getattr(value, name))
+                for name, encoded_name in zip(
+                    value.__struct_fields__, value.__struct_encode_fields__, strict=True
+                )
             }
         case dict():
             return {

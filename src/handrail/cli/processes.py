@@ -252,8 +252,9 @@ async def _serve_mcp(
         if http_address is None:
             await serve_stdio(sessions, token)
             return
-        app = make_http_app(sessions, http_address[0])
-        await AsgiServer(app, *http_address, ready, lifespan="on").listen()
+        await AsgiServer(
+            make_http_app(sessions, http_address[0]), *http_address, ready, lifespan="on"
+        ).listen()
 
 
 def a2a(
@@ -287,8 +288,10 @@ def a2a(
 
     with as_input_error(ValueError):
         configuration = load_settings()
-        server_urls = parse_addresses(server or configuration["server"])
-        app = A2aApp(",".join(server_urls), _public_url(parse_addresses(url), host))
+        app = A2aApp(
+            ",".join(parse_addresses(server or configuration["server"])),
+            _public_url(parse_addresses(url), host),
+        )
         with capture_logs(configuration.server.log_level, configuration.server.log_format):
             asyncio.run(AsgiServer(app, host, port, ready).listen())
 

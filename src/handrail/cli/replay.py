@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from handrail.replay.tuning import LimitProposal, TuningReport
 
 VERDICT_STYLES = {"sooner": "yellow", "beyond": "cyan", "unlike": "red"}
-CUT_STYLE = "red"
 
 
 async def replay(
@@ -84,8 +83,9 @@ async def _list_ended_run_ids(client: "AsyncClient", workflow: str) -> list[str]
 
 
 def _print_replays(replays: "ReplayResults") -> None:
-    rows = map(_replay_row, replays.items)
-    output.print_table(output.TextTable(("run", "under these rules it", "saved"), rows))
+    output.print_table(
+        output.TextTable(("run", "under these rules it", "saved"), map(_replay_row, replays.items))
+    )
     summary = replays.summary
     verdicts = ", ".join(f"{n} {name}" for name, n in summary.verdicts.items())
     cut = f"{summary.cut} of {output.format_count(summary.good, 'good run')} cut"
@@ -96,10 +96,9 @@ def _print_replays(replays: "ReplayResults") -> None:
 
 
 def _replay_row(replay: "ReplayReport") -> list[output.Cell]:
-    style = CUT_STYLE if replay.cut else VERDICT_STYLES.get(replay.verdict, "")
     return [
         output.short_id(replay.execution_id),
-        (replay.told, style),
+        (replay.told, "red" if replay.cut else VERDICT_STYLES.get(replay.verdict, "")),
         _format_savings(replay.saved),
     ]
 
@@ -159,9 +158,13 @@ def _print_tuning(tuning: "TuningReport") -> None:
     output.print_line(f"{name}: {tuning.told}")
     if not tuning.proposals:
         return
-    heads = ("limit", "now", "proposed", "good runs cut", "wasted steps", "because")
-    rows = [_proposal_row(proposal, tuning) for proposal in tuning.proposals]
-    output.print_table(output.TextTable(heads, rows, no_wrap_columns=5))
+    output.print_table(
+        output.TextTable(
+            ("limit", "now", "proposed", "good runs cut", "wasted steps", "because"),
+            [_proposal_row(proposal, tuning) for proposal in tuning.proposals],
+            no_wrap_columns=5,
+        )
+    )
     if tuning.rules:
         output.print_line("stop_rules:")
         for limit, value in tuning.rules.items():
@@ -169,11 +172,10 @@ def _print_tuning(tuning: "TuningReport") -> None:
 
 
 def _proposal_row(proposal: "LimitProposal", tuning: "TuningReport") -> list[output.Cell]:
-    changes = proposal.limit in tuning.rules
     return [
         proposal.limit,
         _format_limit(proposal.now),
-        (_format_limit(proposal.proposed), "green" if changes else ""),
+        (_format_limit(proposal.proposed), "green" if proposal.limit in tuning.rules else ""),
         f"{proposal.cut} of {tuning.good}, at most {proposal.cut_at_most:.1%}",
         f"{proposal.wasted_now} -> {proposal.wasted}"
         if proposal.wasted != proposal.wasted_now

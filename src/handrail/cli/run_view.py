@@ -225,8 +225,9 @@ class RichView(PlainView):
         from rich.text import Text
 
         # A style of its own: one given to `print` would colour the bar below as well.
-        styled_text = Text(printable(text), style=self.STYLES[style] if style else "")
-        self.console.print(styled_text, soft_wrap=True)
+        self.console.print(
+            Text(printable(text), style=self.STYLES[style] if style else ""), soft_wrap=True
+        )
 
     def read(self, prompt: str, /) -> str:
         self.live.stop()

@@ -221,8 +221,9 @@ async def _print_events(client: "AsyncClient", run_id: str) -> None:
 
     first_report = await client.runs.get_report(run_id)
     bound = await _load_bound(client, first_report)
-    formatter = EventFormatter(bound, first_report.kind)
-    view = (RichView if output.is_terminal() else PlainView)(formatter, sys.stdout)
+    view = (RichView if output.is_terminal() else PlainView)(
+        EventFormatter(bound, first_report.kind), sys.stdout
+    )
     try:
         view.write(_headline(first_report))
         async for event in client.runs.follow(run_id):
@@ -275,8 +276,9 @@ async def _load_bound(client: "AsyncClient", report: "RunReport") -> "Bound | No
     """
     from handrail.kernel.definition.plan import check_definition
 
-    definition = await client.definitions.get(report.definition_id, version=report.version)
-    plan, _ = check_definition(definition.definition)
+    plan, _ = check_definition(
+        (await client.definitions.get(report.definition_id, version=report.version)).definition
+    )
     bead = await client.beads.get(report.bead_id)
     return plan.bound(bead.context.get("task_scope")) if plan is not None else None
 
@@ -305,8 +307,11 @@ async def why(
     """Explain why a run stopped, waits, or is not worked on."""
     async with open_client(database, server) as client:
         explanation = await client.runs.explain(await find_run_id(client, run))
-    lines = (f"  {line}" for line in _explanation_lines(explanation))
-    output.show(explanation, (explanation.why, *lines), as_json=as_json)
+    output.show(
+        explanation,
+        (explanation.why, *(f"  {line}" for line in _explanation_lines(explanation))),
+        as_json=as_json,
+    )
 
 
 def _explanation_lines(explanation: "RunExplanation") -> Iterator[str]:
