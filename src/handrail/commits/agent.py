@@ -16,10 +16,9 @@ from handrail.commits.lane import AppliedCommit, ApprovedChange, CommitLane
 from handrail.commits.patches import PatchProposal
 from handrail.engine.dispatch.dispatch import Dispatch
 from handrail.kernel.decision import prepare_types
-from handrail.kernel.definition.model import PERSON_LEVELS
+from handrail.kernel.definition.model import OVERRIDE_LEVEL, PERSON_LEVELS
 from handrail.kernel.result import Evidence, Outcome, Result
 from handrail.kernel.run.events import Answered, Asked, Reasked, Reported
-from handrail.kernel.run.human_commands import OVERRIDE_LEVEL
 from handrail.kernel.run.state import Run
 from handrail.views.approvals import Approval, approvals
 from handrail.views.steps import Events

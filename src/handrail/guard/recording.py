@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from uuid_utils import uuid7
 
 from handrail.engine.engine import Engine
-from handrail.engine.errors import RefusedError, refuse
+from handrail.engine.errors import RefusedError, StoreError, refuse
 from handrail.engine.opening import open as open_engine
 from handrail.guard.team_definition import guard_events, team_definition, team_share
 from handrail.kernel.definition.limits import Limits
@@ -28,7 +28,6 @@ from handrail.kernel.run import commands as c
 from handrail.kernel.run.events import GuardedEvent, RunEvent, Started
 from handrail.kernel.run.guarded import AGENTS_MAX, EDGES_MAX, TEAM_GROWN
 from handrail.kernel.run.state import RunStatus
-from handrail.store.rows import IdempotencyKeyRow, StoreError, iso
 from handrail.views.guarded_run import (
     GuardedRunStatus,
     decode_guarded_run_status,
@@ -104,8 +103,9 @@ async def begin_run(
         limits=limits,
     )
     status = GuardedRunStatus(id=command.run_id, status=RunStatus.RUNNING)
-    key_row = _key_row(engine, key, by, msgspec.json.encode(status).decode())
-    result = await engine.runs.execute(command.run_id, command, key=key_row)
+    answer = msgspec.json.encode(status).decode()
+    key_row = engine.stored_answers.row(KEY_PREFIX + key, by, engine.clock(), answer)
+    result = await engine.runs.execute(command.run_id, command, key=key_row if key else None)
     return (
         status
         if result.duplicate_of is None
@@ -150,7 +150,9 @@ async def open_approval(
 async def _submit(
     engine: Engine, run_id: str, command: c.Observe | c.Ask, key: str
 ) -> GuardedRunStatus:
-    result = await engine.runs.execute(run_id, command, key=_key_row(engine, key, command.by))
+    # The answer to a report that is decided follows from the decision.
+    key_row = engine.stored_answers.row(KEY_PREFIX + key, command.by, engine.clock(), "")
+    result = await engine.runs.execute(run_id, command, key=key_row if key else None)
     if result.duplicate_of is not None:
         return decode_guarded_run_status(result.duplicate_of.answer)
     assert result.run is not None, "it was accepted"
@@ -184,13 +186,6 @@ async def _known_team(engine: Engine, team: str) -> dict[str, Any]:
         return {}
     is_guarded = stored.definition.get("metadata", {}).get("guarded")
     return stored.definition if stored.id == team and is_guarded else {}
-
-
-def _key_row(engine: Engine, key: str, by: str, answer: str = "") -> IdempotencyKeyRow | None:
-    """The key of a report. The answer to one that is decided follows from the decision."""
-    at = iso(engine.clock())
-    row = IdempotencyKeyRow(key=KEY_PREFIX + key, actor=by, digest="", answer=answer, created_at=at)
-    return row if key else None
 
 
 def _refuse_if_unusable(problem: str) -> None:

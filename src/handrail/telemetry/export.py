@@ -20,7 +20,7 @@ from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import SpanContext, SpanKind, Status, StatusCode, TraceFlags
 
 from handrail.engine.commit.run_change import RunChange
-from handrail.engine.notifier import EngineNotification
+from handrail.engine.notifier import EngineNotification, RunChange
 from handrail.telemetry.spans import Span, closed_spans
 
 QUEUE_MAX = 8_192

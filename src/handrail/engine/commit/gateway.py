@@ -5,6 +5,7 @@ A repeated request is known by its idempotency key, and gets the first answer.
 
 import hashlib
 from collections.abc import Awaitable, Callable, Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING, NoReturn
 
 import msgspec
@@ -131,6 +132,10 @@ class StoredAnswers:
 
     def __init__(self, access: StoreAccess) -> None:
         self._access, self._store = access, access.store
+
+    def row(self, key: str, actor: str, at: datetime, answer: str) -> IdempotencyKeyRow:
+        """Make the row of an answer, for `put` or to be written with a command."""
+        return IdempotencyKeyRow(key=key, actor=actor, digest="", answer=answer, created_at=iso(at))
 
     async def get(self, key: str, actor: str) -> IdempotencyKeyRow | None:
         """Return the stored answer to this request."""

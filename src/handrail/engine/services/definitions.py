@@ -15,9 +15,8 @@ from handrail.engine.document_parser import load_document
 from handrail.engine.environment import Clock, EngineSettings, StoreAccess
 from handrail.engine.errors import InvalidDefinitionError, refuse
 from handrail.engine.pagination import check_cursor, check_limit
-from handrail.kernel.definition.model import PERSON_LEVELS
+from handrail.kernel.definition.model import OVERRIDE_LEVEL, PERSON_LEVELS
 from handrail.kernel.definition.plan import DefinitionCheck, Plan, check_definition
-from handrail.kernel.run.human_commands import OVERRIDE_LEVEL
 from handrail.store.rows import DefinitionRow, StoreError, iso, parse_iso
 from handrail.views.definitions import DefinitionItem, DefinitionView, StoredDefinition
 from handrail.views.view_types import PAGE_ITEMS_DEFAULT, Page

@@ -44,6 +44,8 @@ BUILTIN_ROLES = (
 
 PERSON_LEVELS = {"viewer": 0, "operator": 1, "ceo": 2, "admin": 3}
 """Permission levels of people; each includes the one before."""
+OVERRIDE_LEVEL = "ceo"
+"""The least level that may override a run."""
 
 
 class TerminalStatus(StrEnum):

@@ -8,22 +8,14 @@ more, move and migrate open a new stretch (K13, K14).
 from typing import Literal
 
 from handrail.kernel.decision import Refusal, refuse
-from handrail.kernel.definition.model import PERSON_LEVELS, TerminalStatus
+from handrail.kernel.definition.model import OVERRIDE_LEVEL, PERSON_LEVELS, TerminalStatus
 from handrail.kernel.input_checks import check_context_size
 from handrail.kernel.run import team, workflow
 from handrail.kernel.run.answer_text import AnswerIntent as Reading
 from handrail.kernel.run.answer_text import classify_answer
 from handrail.kernel.run.commands import Answer, Close, Migrate, Move, Patch, Pause, Resume
 from handrail.kernel.run.decision_builder import DecisionBuilder, approval_digest
-from handrail.kernel.run.events import (
-    Answered,
-    Ended,
-    Migrated,
-    Patched,
-    Paused,
-    Reasked,
-    Resumed,
-)
+from handrail.kernel.run.events import Answered, Ended, Migrated, Patched, Paused, Reasked, Resumed
 from handrail.kernel.run.state import ApprovalKind, PendingApproval, Person, Stop, to_timedelta
 from handrail.kernel.stop.rules import StopRule
 
@@ -32,7 +24,6 @@ REQUIRED_LEVELS = {
     ApprovalKind.APPROVAL: "ceo",
     ApprovalKind.ESCALATION: "ceo",
 }
-OVERRIDE_LEVEL = "ceo"
 OVERRIDE_RANK = PERSON_LEVELS[OVERRIDE_LEVEL]
 DECISIONS = ("approve", "reject", "revise")
 Verdict = Literal["approve", "reject", "revise", "answer"]

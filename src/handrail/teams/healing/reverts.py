@@ -16,13 +16,12 @@ from handrail.commits import ApprovedChange, CommitLane, approved_changes
 from handrail.engine.commit.run_change import RunChange
 from handrail.engine.dispatch.dispatch import Dispatch
 from handrail.engine.engine import Engine
-from handrail.engine.errors import RefusedError
-from handrail.engine.notifier import EngineNotification
+from handrail.engine.errors import RefusedError, StoreError
+from handrail.engine.notifier import EngineNotification, RunChange
 from handrail.engine.services.bugs import BUG_WORKFLOW_ID
 from handrail.kernel.result import Result
 from handrail.kernel.run.events import Offered
 from handrail.kernel.run.state import Run
-from handrail.store.rows import StoreError
 from handrail.teams.scripted import fail, succeed
 from handrail.views.steps import Events
 
