@@ -21,7 +21,7 @@ from handrail.kernel.definition.limits import (
     scale_limits,
 )
 from handrail.kernel.definition.model import TerminalStatus
-from handrail.kernel.result import Check, Evidence, Usage
+from handrail.kernel.result import TOOL_PATH_PREFIX, Check, Evidence, Usage
 from handrail.kernel.stop.constraint_patterns import is_command_forbidden, is_path_forbidden
 from handrail.kernel.stop.ledger import (
     CITATIONS_MAX,
@@ -377,6 +377,17 @@ def test_the_third_return_to_earlier_contents_ends_the_run():
     fired = bench.result(files(app_py="1"))
     assert rules(fired) == ["oscillation"]
     assert fired[0].evidence == ("step 3", "step 4", "step 5")
+
+
+@pytest.mark.parametrize(("rule", "digests"), [("no_change", "1111"), ("oscillation", "12121")])
+def test_turns_of_tools_only_are_told_so(rule: str, digests: str):
+    bench = Bench(only(**{f"{rule}_limit": 3}))
+    *earlier, last = [Evidence(files={f"{TOOL_PATH_PREFIX}search": digest}) for digest in digests]
+    assert not any(bench.result(evidence) for evidence in earlier)
+    fired = bench.result(last)
+    assert rules(fired) == [rule]
+    assert "tools had found" in fired[0].reason
+    assert fired[0].remedy == f"a tool that finds something new, or a higher {rule}_limit"
 
 
 @pytest.mark.requirement("S3", "S4")
