@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import urlsplit
 
 import typer
-from handrail.api.access import PersonRole, Role
 
+from handrail.api.operation import PersonRole, Role
 from handrail.cli import output
 from handrail.cli.arguments import AsJson, Database, Server, decode_argument, require_one_match
 from handrail.cli.command import InputError, command_group
