@@ -19,7 +19,6 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import SpanContext, SpanKind, Status, StatusCode, TraceFlags
 
-from handrail.engine.commit.run_change import RunChange
 from handrail.engine.notifier import EngineNotification, RunChange
 from handrail.telemetry.spans import Span, closed_spans
 

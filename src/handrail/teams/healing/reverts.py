@@ -13,7 +13,6 @@ import contextlib
 from msgspec.structs import replace
 
 from handrail.commits import ApprovedChange, CommitLane, approved_changes
-from handrail.engine.commit.run_change import RunChange
 from handrail.engine.dispatch.dispatch import Dispatch
 from handrail.engine.engine import Engine
 from handrail.engine.errors import RefusedError, StoreError
