@@ -14,14 +14,14 @@ from tests.patience import wait_until_async
 
 import handrail
 from handrail import Worker
-from handrail.client import worker_loop
+from handrail.client import worker as worker_module
 from handrail.client.errors import (
     AccessDeniedError,
     ConflictError,
     error_from_response,
     unreachable_error,
 )
-from handrail.client.worker_loop import EndlessRetry
+from handrail.client.worker import EndlessRetry
 
 ROLE = "backend-engineer"
 PATIENCE = 60.0
@@ -431,7 +431,7 @@ def test_a_line_that_is_lost_is_told_once_and_once_when_it_is_back(
             await line.retry(call)
 
     conflict = error_from_response("GET /me", 409, b"")
-    monkeypatch.setattr(worker_loop, "RETRY_SECONDS_FIRST", 0.0)
+    monkeypatch.setattr(worker_module, "RETRY_SECONDS_FIRST", 0.0)
     caplog.set_level(logging.INFO, "handrail.worker")
     go(main())
     told = [one.message.split()[0] for one in caplog.records]

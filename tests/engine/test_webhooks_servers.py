@@ -8,8 +8,8 @@ from tests.server.webhook_receiver import Receiver
 from uuid_utils import uuid7
 
 from handrail.kernel.result import Outcome, Result
+from handrail.server.routes.webhooks import WebhookSender
 from handrail.server.settings import ServerSettings
-from handrail.server.webhook_sender import WebhookSender
 from handrail.store.notifications import WebhookRow
 from handrail.store.rows import iso
 from handrail.testing.clock import ManualClock

@@ -39,6 +39,17 @@ def test_every_tool_has_a_schema_with_an_object_at_its_root_and_nothing_unknown(
     assert TOOLS[name].description.endswith(".")
 
 
+@pytest.mark.parametrize("name", [name for name in TOOLS if TOOLS[name].operation is not None])
+def test_a_tool_that_is_a_call_says_what_the_call_says_and_takes_its_arguments(name: str):
+    tool = TOOLS[name]
+    assert tool.operation is not None
+    assert tool.description.startswith(f"{tool.operation.summary}. ")
+    own = {"dispatch_id", "channel", "page", "end_turn"}
+    body = getattr(tool.operation.body, "__struct_fields__", ())
+    arguments = {*tool.operation.signature.parameters, *body}
+    assert {*tool.arguments_type.__struct_fields__} - own <= arguments
+
+
 @pytest.mark.parametrize(
     ("tool", "arguments", "told"),
     [

@@ -16,8 +16,8 @@ from tests.server.test_channels import log, posted, room
 from tests.server.webhook_receiver import Receiver
 
 from handrail import Client
+from handrail.server.routes.webhooks import sign
 from handrail.server.settings import ServerSettings
-from handrail.server.webhook_sender import sign
 from handrail.testing.clock import ManualClock
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"

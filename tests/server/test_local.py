@@ -116,4 +116,4 @@ def test_only_the_local_transport_names_a_caller_without_a_token():
         for path in SOURCE.rglob("*.py")
         if "local_transport" in path.read_text()
     }
-    assert importing == {"server/local_transport.py", "cli/api.py"}
+    assert importing == {"server/local_transport.py", "cli/connection.py"}

@@ -15,9 +15,8 @@ from tests.server.webhook_receiver import ReceivedRequest, Receiver
 
 from handrail.api.operation import API_PREFIX
 from handrail.engine.services import webhooks as making
-from handrail.server import webhook_sender as sending
-from handrail.server.settings import ServerSettings
-from handrail.server.webhook_sender import (
+from handrail.server.routes import webhooks as sending
+from handrail.server.routes.webhooks import (
     ATTEMPTS_MAX,
     WebhookSender,
     WebhookTargetError,
@@ -25,6 +24,7 @@ from handrail.server.webhook_sender import (
     parse_target_url,
     resolve_target,
 )
+from handrail.server.settings import ServerSettings
 from handrail.store.rows import parse_iso
 from handrail.testing.clock import ManualClock
 from handrail.views.webhooks import DEFAULT_EVENT_TYPES

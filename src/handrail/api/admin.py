@@ -102,9 +102,7 @@ class SettingView(View):
     help: str
 
 
-class TokenCalls(CallGroup[C_co]):
-    subject = "tokens"
-
+class TokenCalls(CallGroup[C_co], subject="tokens"):
     @operation(
         "POST",
         "/tokens",
@@ -134,9 +132,7 @@ class TokenCalls(CallGroup[C_co]):
         """Revoke a token: the server no longer accepts it."""
 
 
-class SessionCalls(CallGroup[C_co]):
-    subject = "sessions"
-
+class SessionCalls(CallGroup[C_co], subject="sessions"):
     @operation(
         "POST",
         "/sign-ins",
@@ -166,9 +162,7 @@ class SessionCalls(CallGroup[C_co]):
         """End the session that this request came with."""
 
 
-class SettingCalls(CallGroup[C_co]):
-    subject = "settings"
-
+class SettingCalls(CallGroup[C_co], subject="settings"):
     @operation("GET", "/settings", access=ADMIN)
     def list(self) -> Page[SettingView]:
         """List settings, each with its value and where the value came from."""
@@ -186,9 +180,7 @@ class Health(Value):
     reason: str = ""
 
 
-class ServerCalls(CallGroup[C_co]):
-    subject = "server"
-
+class ServerCalls(CallGroup[C_co], subject="server"):
     @operation("GET", "/healthz", access=OPEN, prefix="")
     def get_health(self) -> Health:
         """Return 200 while the engine lives; else the process should be ended and started again."""

@@ -27,6 +27,8 @@ from handrail.views.view_types import Page, View
 CAPACITY_MAX = 10_000
 AGENT_ROLES_MAX = 100
 AgentId = Annotated[str, Meta(min_length=1, max_length=NAME_CHARS_MAX)]
+AgentRoles = Annotated[tuple[AgentId, ...], Meta(min_length=1, max_length=AGENT_ROLES_MAX)]
+ReleaseText = Annotated[str, Meta(max_length=2_000)]
 HeldDispatchIds = Annotated[
     tuple[Annotated[str, Meta(max_length=NAME_CHARS_MAX)], ...], Meta(max_length=CAPACITY_MAX)
 ]
@@ -36,7 +38,7 @@ class NewAgent(AuthoredBody, kw_only=True):
     """`capacity` is how many dispatches the agent works on at once."""
 
     id: AgentId
-    roles: Annotated[tuple[AgentId, ...], Meta(min_length=1, max_length=AGENT_ROLES_MAX)]
+    roles: AgentRoles
     capacity: Annotated[int, Meta(ge=1, le=CAPACITY_MAX)] = 1
 
 
@@ -62,9 +64,7 @@ class AgentHeartbeat(View):
     channels: dict[str, AgentState]
 
 
-class AgentCalls(CallGroup[C_co]):
-    subject = "agents"
-
+class AgentCalls(CallGroup[C_co], subject="agents"):
     @operation("POST", "/agents", body=NewAgent, access=AGENT, status=201, problems=(409,))
     def register(self, id: str, roles: Sequence[str], *, capacity: int = 1) -> AgentView:  # noqa: A002 - as the API has it
         """Register an agent with these roles. It loses what it had claimed before."""
@@ -135,7 +135,7 @@ class HeldDispatch(Value):
     """A call about a dispatch that the agent holds. The token names the agent."""
 
     fence: Fence
-    reason: Annotated[str, Meta(max_length=2_000)] = ""
+    reason: ReleaseText = ""
     """Why the agent hands the dispatch back."""
     usage: Usage = NO_USAGE
     """What the attempt has used."""
@@ -175,9 +175,7 @@ class DispatchReceipt(View):
     execution: RunSummary
 
 
-class DispatchCalls(CallGroup[C_co]):
-    subject = "dispatches"
-
+class DispatchCalls(CallGroup[C_co], subject="dispatches"):
     @operation(
         "POST",
         "/dispatches/claim",

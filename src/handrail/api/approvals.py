@@ -91,9 +91,7 @@ class LinkAnswered(View):
     terminal_status: str | None
 
 
-class ApprovalCalls(CallGroup[C_co]):
-    subject = "approvals"
-
+class ApprovalCalls(CallGroup[C_co], subject="approvals"):
     @operation("GET", "/approvals", query=ApprovalQuery, access=VIEWER)
     def list(
         self,
@@ -132,9 +130,7 @@ class ApprovalCalls(CallGroup[C_co]):
         answered before, is void or has expired is 409."""
 
 
-class AnswerLinkCalls(CallGroup[C_co]):
-    subject = "answer_links"
-
+class AnswerLinkCalls(CallGroup[C_co], subject="answer_links"):
     @operation(
         "POST",
         "/approvals/{approval_id}/links",

@@ -51,9 +51,7 @@ class AuditVerification(Verification, frozen=True, kw_only=True, omit_defaults=F
     ok: bool
 
 
-class AuditCalls(CallGroup[C_co]):
-    subject = "audit"
-
+class AuditCalls(CallGroup[C_co], subject="audit"):
     @operation("GET", "/audit", query=AuditQuery, access=VIEWER, problems=(404,))
     def list(
         self,

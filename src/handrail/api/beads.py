@@ -60,9 +60,7 @@ class FileQuery(Value):
     ] = ""
 
 
-class BeadCalls(CallGroup[C_co]):
-    subject = "beads"
-
+class BeadCalls(CallGroup[C_co], subject="beads"):
     @operation("POST", "/beads", body=NewBead, access=OPERATOR, status=201)
     def create(
         self,

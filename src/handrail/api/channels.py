@@ -20,6 +20,8 @@ TurnAction = Literal["complete", "wait", "resume", "override", "grant", "pause",
 TurnSeconds = Annotated[float, Meta(gt=0, le=TURN_SECONDS_MAX)]
 TurnNumber = Annotated[int, Meta(ge=0, le=INTEGER_MAX)]
 ChannelName = Annotated[NulFreeText, Meta(min_length=1, max_length=NAME_CHARS_MAX)]
+MessageText = Annotated[NulFreeText, Meta(min_length=1, max_length=100_000)]
+TurnReason = Annotated[NulFreeText, Meta(max_length=2_000)]
 MEMBER_READS = Access(
     people="viewer", agents=True, restriction="an agent reads channels of which it is a member"
 )
@@ -58,7 +60,7 @@ class NewMember(AuthoredBody, kw_only=True):
 class NewMessage(AuthoredBody, kw_only=True):
     """`turn` is the number of the turn in which an agent answers."""
 
-    text: Annotated[NulFreeText, Meta(min_length=1, max_length=100_000)]
+    text: MessageText
     to: NulFreeText | None = None
     turn: TurnNumber | None = None
     author: NulFreeText = ""
@@ -83,12 +85,10 @@ class TurnControl(AuthoredBody, kw_only=True):
     turn: TurnNumber | None = None
     to: Literal["ACTIVE", "QUEUED"] | None = None
     seconds: TurnSeconds | None = None
-    reason: Annotated[NulFreeText, Meta(max_length=2_000)] = ""
+    reason: TurnReason = ""
 
 
-class ChannelCalls(CallGroup[C_co]):
-    subject = "channels"
-
+class ChannelCalls(CallGroup[C_co], subject="channels"):
     @operation("GET", "/channels", query=PageQuery, access=VIEWER)
     def list(self, *, limit: int | None = None, cursor: str = "") -> Page[ChannelView]:
         """List all channels, by id."""

@@ -70,9 +70,7 @@ class WorkflowMetrics(View):
     since: datetime | None
 
 
-class DefinitionCalls(CallGroup[C_co]):
-    subject = "definitions"
-
+class DefinitionCalls(CallGroup[C_co], subject="definitions"):
     @operation(
         "POST",
         "/workflows",

@@ -20,9 +20,7 @@ from handrail.views.view_types import Page
 # A declaration has no body.
 
 
-class BugCalls(CallGroup[C_co]):
-    subject = "bugs"
-
+class BugCalls(CallGroup[C_co], subject="bugs"):
     @operation(
         "POST",
         "/bugs",
@@ -63,9 +61,7 @@ class MemoryPatch(AuthoredBody, kw_only=True):
     resolution: Annotated[NulFreeText, Meta(min_length=1, max_length=RESOLUTION_CHARS_MAX)]
 
 
-class MemoryCalls(CallGroup[C_co]):
-    subject = "memories"
-
+class MemoryCalls(CallGroup[C_co], subject="memories"):
     @operation("GET", "/memory", query=MemoryQuery, access=VIEWER)
     def list(
         self, *, q: str | None = None, limit: int | None = None, cursor: str = ""
@@ -93,9 +89,7 @@ class MemoryCalls(CallGroup[C_co]):
 # A declaration has no body.
 
 
-class LockCalls(CallGroup[C_co]):
-    subject = "locks"
-
+class LockCalls(CallGroup[C_co], subject="locks"):
     @operation("GET", "/locks", query=PageQuery, access=VIEWER)
     def list(self, *, limit: int | None = None, cursor: str = "") -> Page[LockView]:
         """List commit locks by repository, with holder, queue and fence."""

@@ -92,7 +92,7 @@ def _describe(
 ) -> dict[str, Any]:
     described: dict[str, Any] = {
         "operationId": item.name,
-        "summary": item.doc.partition("\n\n")[0].partition(". ")[0].rstrip("."),
+        "summary": item.summary,
         "description": item.doc,
         "parameters": _parameters(item, components),
         "responses": _responses(item, shapes),
@@ -163,7 +163,13 @@ def _response_schema(
 ) -> Schema:
     if item.response is bytes:
         return BINARY
-    return shapes[item.response] if media_type == JSON else {"type": "string"}
+    if media_type != JSON:
+        return {"type": "string"}
+    schema = shapes[item.response]
+    if not item.empty:
+        return schema
+    (schema,) = (part for part in schema["anyOf"] if part != {"type": "null"})  # that is the 204
+    return schema
 
 
 if __name__ == "__main__":

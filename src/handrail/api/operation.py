@@ -1,8 +1,6 @@
 """One call of the API as data, declared as a method.
 
-    class BeadCalls(CallGroup[C]):
-        subject = "beads"
-
+    class BeadCalls(CallGroup[C], subject="beads"):
         @operation("POST", "/beads", body=NewBead, access=OPERATOR, status=201)
         def create(self, title: str, *, priority: int | None = None, key: str = "") -> BeadView:
             \"\"\"File a bead.\"\"\"
@@ -157,8 +155,10 @@ class Operation(Generic[P, R]):
         )
         self._decode: Callable[[bytes], R] | None = None
 
-    def __set_name__(self, owner: "type[CallGroup[Any]]", name: str) -> None:
-        self.name = f"{owner.subject}.{name}"
+    @property
+    def summary(self) -> str:
+        """The first sentence of its documentation, without the full stop."""
+        return self.doc.partition(". ")[0].rstrip(".")
 
     def __str__(self) -> str:
         return f"{self.method} {self.path}"
@@ -270,7 +270,10 @@ class SyncCaller(Protocol):
 class CallGroup(Generic[C_co]):
     """The calls about one subject, made by `caller`."""
 
-    subject = ""
+    def __init_subclass__(cls, *, subject: str) -> None:
+        for item in vars(cls).values():
+            if isinstance(item, Operation):
+                item.name = f"{subject}.{item.name}"
 
     def __init__(self, caller: C_co) -> None:
         self._caller = caller

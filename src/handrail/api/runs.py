@@ -85,9 +85,7 @@ class StreamEvent(Value):
     data: dict[str, Any] = {}
 
 
-class EventCalls(CallGroup[C_co]):
-    subject = "events"
-
+class EventCalls(CallGroup[C_co], subject="events"):
     @event_stream("/events", query=PositionQuery, access=VIEWER)
     def follow(self, after: str = "") -> StreamEvent:
         """Follow all events from now on, or from the one after position `after`, without end."""
@@ -165,9 +163,7 @@ class ReplayRequest(Value):
     rules: dict[str, Any] | NulFreeText
 
 
-class RunCalls(CallGroup[C_co]):
-    subject = "runs"
-
+class RunCalls(CallGroup[C_co], subject="runs"):
     @operation(
         "POST",
         "/beads/{bead_id}/executions",
@@ -338,9 +334,7 @@ class NewGuardedApproval(Value):
     seconds: Annotated[float, Meta(ge=ANSWER_SECONDS_MIN, le=ASK_SECONDS_MAX)]
 
 
-class GuardedRunCalls(CallGroup[C_co]):
-    subject = "guarded_runs"
-
+class GuardedRunCalls(CallGroup[C_co], subject="guarded_runs"):
     @operation(
         "POST",
         "/guarded-runs",

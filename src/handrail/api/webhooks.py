@@ -63,9 +63,7 @@ class MadeWebhook(WebhookView):
 prepare_types(LinkRecipient, MadeWebhook)
 
 
-class WebhookCalls(CallGroup[C_co]):
-    subject = "webhooks"
-
+class WebhookCalls(CallGroup[C_co], subject="webhooks"):
     @operation("GET", "/webhooks", access=ADMIN)
     def list(self) -> Page[WebhookView]:
         """List every webhook, and how its last attempts went."""

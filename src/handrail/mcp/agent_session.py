@@ -21,7 +21,7 @@ from contextlib import contextmanager
 
 from handrail.client.clients import AsyncClient
 from handrail.client.errors import AccessDeniedError, ClientError, ConflictError, NotFoundError
-from handrail.client.worker_loop import UNREGISTERED_CODES, is_turn_id
+from handrail.client.worker import UNREGISTERED_CODES, is_turn_id
 from handrail.engine.log_events import log_event
 from handrail.kernel.agent_lifecycle import AgentState
 from handrail.views.agents import AgentView

@@ -1,6 +1,7 @@
 """The arguments of the tools: a struct each, which gives the schema and checks every call.
 
-A model's input is hostile until it has passed here: nothing is unknown, nothing is without a bound.
+What a tool passes on to a call of the API has the type that the API declares. A model's input is
+hostile until it has passed here: nothing is unknown, nothing is without a bound.
 """
 
 from typing import Annotated, Any, Literal
@@ -8,6 +9,9 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
+from handrail.api.agents import AgentRoles, ReleaseText
+from handrail.api.channels import MessageText, TurnReason, TurnSeconds
+from handrail.api.shared import NAME_CHARS_MAX
 from handrail.kernel.decision import Value
 from handrail.kernel.result import Evidence, Usage
 from handrail.kernel.validation_messages import explain_validation_error
@@ -16,7 +20,7 @@ ARGUMENTS_BYTES_MAX = 1024 * 1024
 """Of one call, as JSON."""
 WAIT_SECONDS_MAX = 50.0
 """Less than the minute after which many MCP clients give a call up."""
-NAME_CHARS_MAX, LINE_CHARS_MAX, TEXT_CHARS_MAX = 200, 2_000, 400_000
+LINE_CHARS_MAX, TEXT_CHARS_MAX = 2_000, 400_000
 LIST_ITEMS_MAX = 100
 
 Name = Annotated[str, Meta(max_length=NAME_CHARS_MAX)]
@@ -44,10 +48,7 @@ class ToolArguments(Value, forbid_unknown_fields=True):
 
 
 class RegisterArguments(ToolArguments):
-    roles: Annotated[
-        tuple[Annotated[str, Meta(min_length=1, max_length=NAME_CHARS_MAX)], ...],
-        Meta(min_length=1, max_length=LIST_ITEMS_MAX, description="What you work as."),
-    ]
+    roles: Annotated[AgentRoles, Meta(description="What you work as.")]
     capacity: Annotated[int, Meta(ge=1, le=10, description="Dispatches at once.")] = 1
 
 
@@ -104,12 +105,12 @@ class AskPersonArguments(ToolArguments):
 
 
 class GiveBackArguments(ToolArguments):
-    reason: Annotated[str, Meta(min_length=1, max_length=LINE_CHARS_MAX)]
+    reason: Annotated[ReleaseText, Meta(min_length=1)]
     dispatch_id: DispatchId = ""
 
 
 class SayArguments(ToolArguments):
-    text: Annotated[str, Meta(min_length=1, max_length=100_000)]
+    text: MessageText
     to: Annotated[Name, Meta(description="Whom it is for; left out, everybody.")] = ""
     end_turn: Annotated[bool, Meta(description="Pass the turn on after it.")] = True
     channel: ChannelId = ""
@@ -128,8 +129,8 @@ class TurnArguments(ToolArguments):
         Literal["complete", "wait", "resume"],
         Meta(description="Pass the turn on; pause it while you wait for something; go on."),
     ]
-    seconds: Annotated[float, Meta(gt=0, le=86_400)] | None = None
-    reason: ShortText = ""
+    seconds: TurnSeconds | None = None
+    reason: TurnReason = ""
     channel: ChannelId = ""
 
 

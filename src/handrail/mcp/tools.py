@@ -13,7 +13,10 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from handrail.api.agents import DispatchReceipt
+from handrail.api.agents import AgentCalls, DispatchCalls, DispatchReceipt
+from handrail.api.beads import BeadCalls
+from handrail.api.channels import ChannelCalls
+from handrail.api.operation import Operation
 from handrail.client.errors import ClientError
 from handrail.mcp import tool_arguments as a
 from handrail.mcp.agent_session import AgentSession, ToolCallError, fence_of
@@ -40,9 +43,17 @@ class ToolResult(NamedTuple):
 
 
 class Tool(NamedTuple):
+    """`operation` is the call of the API that the tool makes: what it does is said there, and
+    `advice` says what only an agent needs to know."""
+
     arguments_type: type[a.ToolArguments]
-    description: str
+    operation: Operation[..., Any] | None
+    advice: str
     function: Callable[[AgentSession, Any], Awaitable[str]]
+
+    @property
+    def description(self) -> str:
+        return f"{self.operation.summary}. {self.advice}" if self.operation else self.advice
 
 
 async def run_tool(session: AgentSession, name: str, arguments: dict[str, Any]) -> ToolResult:
@@ -218,45 +229,62 @@ async def turn(session: AgentSession, arguments: a.TurnArguments) -> str:
 
 TOOLS: dict[str, Tool] = {
     "register": Tool(
-        a.RegisterArguments,
-        "Say that you are there, and what you work as. Once, before the first `claim`.",
-        register,
+        a.RegisterArguments, AgentCalls.register, "Once, before your first `claim`.", register
     ),
     "claim": Tool(
         a.ClaimArguments,
-        "Ask for work. Gives a dispatch (one step of a run, to be answered with `answer`), or your"
-        " turn in a channel (`say`), or nothing yet. What is yours and got lost is given again.",
+        DispatchCalls.claim,
+        "A dispatch is one step of a run, to be answered with `answer`; in a turn you speak with"
+        " `say`. What is yours and got lost is given again.",
         claim,
     ),
     "context": Tool(
         a.ContextArguments,
+        None,
         "A dispatch in your hands once more: who you are, the work, the past.",
         context,
     ),
     "read_file": Tool(
-        a.ReadFileArguments, "The text of a file that belongs to the bead.", read_file
+        a.ReadFileArguments, BeadCalls.get_file, "It belongs to the bead of a dispatch.", read_file
     ),
     "progress": Tool(
         a.ProgressArguments,
-        "Say that you still work on it, and hear whether to go on. Your lease is kept up without"
-        " it; call it before and during steps of many minutes.",
+        DispatchCalls.heartbeat,
+        "Your lease is kept up without it; call it before and during steps of many minutes.",
         progress,
     ),
     "answer": Tool(
         a.AnswerArguments,
-        "What came of a dispatch: exactly one for each. Ends your work on it.",
+        DispatchCalls.report,
+        "Exactly one for each; it ends your work on the dispatch.",
         answer,
     ),
     "ask_person": Tool(
         a.AskPersonArguments,
+        None,
         "Ask a person what only a person can say. Ends your work on the dispatch; it comes back to"
         " you with the answer.",
         ask_person,
     ),
     "give_back": Tool(
-        a.GiveBackArguments, "You cannot do it: others may try. It costs an attempt.", give_back
+        a.GiveBackArguments, DispatchCalls.release, "Do so when you cannot do it.", give_back
     ),
-    "say": Tool(a.SayArguments, "Speak in a channel in which you have the turn.", say),
-    "hear": Tool(a.HearArguments, "What was said in that channel meanwhile.", hear),
-    "turn": Tool(a.TurnArguments, "Pass your turn on without a word, pause it, or go on.", turn),
+    "say": Tool(
+        a.SayArguments,
+        ChannelCalls.post,
+        "You speak in a channel in which you have the turn.",
+        say,
+    ),
+    "hear": Tool(
+        a.HearArguments,
+        ChannelCalls.list_messages,
+        "Of a channel in which you have the turn.",
+        hear,
+    ),
+    "turn": Tool(
+        a.TurnArguments,
+        ChannelCalls.control_turn,
+        "You pass your turn on without a word, pause it, or go on.",
+        turn,
+    ),
 }

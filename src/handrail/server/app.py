@@ -34,7 +34,6 @@ from handrail.server.routes import (
     webhooks,
 )
 from handrail.server.settings import ServerSettings
-from handrail.server.webhook_sender import WebhookSender
 
 ROUTE_MODULES = (
     admin,
@@ -102,7 +101,7 @@ class ServerApp:
         self.idempotent_responses = IdempotentResponses(engine)
         self.audit_verifier = audit.AuditVerifier(engine)
         self.metrics = ServerMetrics(engine, self.long_polls)
-        self.webhook_sender = WebhookSender(engine, self.settings)
+        self.webhook_sender = webhooks.WebhookSender(engine, self.settings)
         self.agent_logging = AgentLogger(engine.settings.lease)
         self.web_app_files = web_app.load_web_app()
         self.litestar = routing_app(self.settings.body_bytes_max)

@@ -3,7 +3,7 @@
 Events of the feed become deliveries, rows of their own, in the same transaction in which the
 position in the feed moves on: so each is made once, by whichever engine comes first, and a crash
 loses none. A delivery's id says what it is about ("approval.opened:RUN.q1"), and is the same
-however often it is tried. `server/webhook_sender.py` sends them; nothing here waits for it.
+however often it is tried. `server/routes/webhooks.py` sends them; nothing here waits for it.
 
 Reminders are rows too: at half of the time to an approval's deadline, and a day before it. Each
 fires once, if the approval is still open then.
