@@ -16,8 +16,7 @@ from typing import Any
 import msgspec
 
 from handrail.engine.engine import Engine
-from handrail.engine.interactive_run import ApprovalPrompt, InteractiveRun, PromptReply
-from handrail.engine.services.runs import RunHandle
+from handrail.engine.services.runs import ApprovalPrompt, InteractiveRun, PromptReply, RunHandle
 from handrail.kernel import lock as locks
 from handrail.kernel.run.state import ApprovalKind
 from handrail.server.process import serve

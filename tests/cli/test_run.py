@@ -15,7 +15,7 @@ from tests.kernel.driven_run import chain, edge, node, team, workflow
 from handrail.cli.local_run import TerminalPerson, read_reply
 from handrail.cli.run_view import EventFormatter, PlainView, RichView
 from handrail.engine.dispatch.dispatch import Dispatch
-from handrail.engine.interactive_run import ApprovalPrompt, InteractiveRun, PromptReply
+from handrail.engine.services.runs import ApprovalPrompt, InteractiveRun, PromptReply
 from handrail.kernel.definition.plan import check_definition
 from handrail.kernel.result import Outcome, Result
 from handrail.teams.scripted import generic_agents

@@ -4,14 +4,14 @@ import asyncio
 from typing import Any
 
 from handrail.engine.environment import Clock
-from handrail.engine.interactive_run import (
+from handrail.engine.opening import open as open_engine
+from handrail.engine.services.runs import (
     AnswerCallback,
     InteractiveRun,
     RunEventCallback,
     answer_nothing,
     ignore_event,
 )
-from handrail.engine.opening import open as open_engine
 
 
 def run_to_end(

@@ -8,7 +8,7 @@ from tests.engine.interactive_runs import run_to_end
 from tests.kernel.driven_run import chain, node, plan_of
 
 from handrail.engine.dispatch.dispatch import Dispatch
-from handrail.engine.interactive_run import (
+from handrail.engine.services.runs import (
     ApprovalPrompt,
     InteractiveRun,
     PromptReply,

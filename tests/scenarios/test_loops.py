@@ -17,7 +17,7 @@ from tests.engine.interactive_runs import run_to_end
 from tests.kernel.driven_run import team
 
 from handrail.engine.dispatch.dispatch import Dispatch
-from handrail.engine.interactive_run import InteractiveRun
+from handrail.engine.services.runs import InteractiveRun
 from handrail.kernel.result import Check, Evidence, Outcome, Result, Usage
 from handrail.kernel.run.events import Ended
 from handrail.teams import load_builtin, load_scripted_agents

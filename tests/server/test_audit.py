@@ -10,8 +10,8 @@ import pytest
 from tests.engine.engines import chain, node
 from tests.server.harness import ASKS, PLAIN, ServerHarness, expect_json, expect_problem, list_all
 
-from handrail.engine.audit import trail
 from handrail.engine.audit.verification import verify
+from handrail.engine.queries import event_feed
 from handrail.server.long_polls import LongPolls
 from handrail.server.routes import audit
 from handrail.testing.clock import ManualClock
@@ -106,8 +106,8 @@ async def test_a_page_looks_through_so_much_and_no_more(
 ):
     """A page of somebody who did little may be empty, and not the last."""
     runs = await busy(harness)
-    monkeypatch.setattr(trail, "SCANNED_PAGES_MAX", 1)
-    monkeypatch.setattr(trail, "PAGE_ITEMS_MAX", 2)
+    monkeypatch.setattr(event_feed, "SCANNED_PAGES_MAX", 1)
+    monkeypatch.setattr(event_feed, "PAGE_ITEMS_MAX", 2)
     page = expect_json(await harness.viewer.get("/audit", params={"actor": "ana"}))
     assert page["items"] == []
     assert page["next_cursor"] is not None

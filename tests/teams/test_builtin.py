@@ -9,7 +9,7 @@ from tests.engine.interactive_runs import run_to_end
 from tests.kernel.driven_run import plan_of, team
 
 from handrail.engine.dispatch.dispatch import Dispatch
-from handrail.engine.interactive_run import ApprovalPrompt, InteractiveRun, PromptReply
+from handrail.engine.services.runs import ApprovalPrompt, InteractiveRun, PromptReply
 from handrail.kernel.definition.model import Workflow
 from handrail.kernel.definition.plan import Plan, check_definition
 from handrail.kernel.result import Check, Evidence, Outcome, Result

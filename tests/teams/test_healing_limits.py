@@ -8,7 +8,7 @@ from tests.engine.interactive_runs import run_to_end
 from tests.kernel.driven_run import red
 
 from handrail.engine.dispatch.dispatch import Dispatch
-from handrail.engine.interactive_run import ApprovalPrompt, InteractiveRun
+from handrail.engine.services.runs import ApprovalPrompt, InteractiveRun
 from handrail.kernel.result import Evidence, Result
 from handrail.teams import HEALING_DEFINITION_ID, load_builtin
 from handrail.teams.scripted import fail, succeed

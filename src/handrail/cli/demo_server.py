@@ -20,9 +20,8 @@ from rich.table import Table
 from handrail.cli import output
 from handrail.cli.command import print_error
 from handrail.engine.engine import Engine
-from handrail.engine.interactive_run import ApprovalPrompt, InteractiveRun, PromptReply
 from handrail.engine.services.bugs import CLOSED_STATUSES
-from handrail.engine.services.runs import RunHandle
+from handrail.engine.services.runs import ApprovalPrompt, InteractiveRun, PromptReply, RunHandle
 from handrail.kernel.decision import Value
 from handrail.kernel.run.state import ApprovalKind, Run
 from handrail.server.process import serve

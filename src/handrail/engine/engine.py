@@ -18,7 +18,6 @@ import logging
 from collections.abc import Coroutine
 from typing import Any
 
-from handrail.engine.audit.trail import AuditTrail
 from handrail.engine.commit.committer import GroupCommitter
 from handrail.engine.commit.gateway import CommandGateway, StoredAnswers
 from handrail.engine.commit.plan_cache import PlanCache
@@ -32,7 +31,7 @@ from handrail.engine.errors import InvalidDefinitionError, RefusedError
 from handrail.engine.log_events import log_event
 from handrail.engine.maintenance.loop import Maintenance
 from handrail.engine.notifier import ChangeNotifier, EngineClosed, Listeners
-from handrail.engine.queries.event_feed import EventFeed
+from handrail.engine.queries.event_feed import AuditTrail, EventFeed
 from handrail.engine.queries.locks import LockQueries
 from handrail.engine.queries.runs import RunQueries, RunReader
 from handrail.engine.queries.statistics import StatisticsService
@@ -87,8 +86,9 @@ class EngineParts:
         self.maintenance = Maintenance(
             self.access, self.committer, self.notifier, clock, settings, engine_id
         )
-        before_commit = self._record_outage if visiting else None
-        self.gateway = CommandGateway(self.committer, self.access, clock, before_commit)
+        self.gateway = CommandGateway(
+            self.committer, self.access, clock, self._record_outage if visiting else None
+        )
         self.reader = RunReader(self.access, plans, self.committer.cached_runs)
 
     async def _record_outage(self) -> None:
@@ -163,8 +163,10 @@ class Engine:
         """Let the services hear of changes, before anybody else does."""
         parts.notifier.cancel_hooks.append(self.local_executor.cancel)
         parts.notifier.channel_hooks.append(self.channels.on_channel_changed)
-        hooks = self.channels.on_foreign_commits, self.agents.on_foreign_commits
-        parts.notifier.foreign_commit_hooks += hooks
+        parts.notifier.foreign_commit_hooks += (
+            self.channels.on_foreign_commits,
+            self.agents.on_foreign_commits,
+        )
 
     @property
     def listeners(self) -> Listeners:

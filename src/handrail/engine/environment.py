@@ -97,8 +97,7 @@ class StoreThreads:
         """Return or raise what the function does."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
-        call = partial(function, *args, **kwargs)
-        self._submit(partial(_run_and_resolve, loop, future, call))
+        self._submit(partial(_run_and_resolve, loop, future, partial(function, *args, **kwargs)))
         return await future
 
     def run_soon(self, function: Callable[[T], None], argument: T) -> None:

@@ -24,6 +24,8 @@ from datetime import datetime, timedelta
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, get_args
 
+import msgspec
+
 from handrail.engine.commit.channel_change import ChannelStreamChange, Noticed
 from handrail.engine.commit.run_change import RunChange
 from handrail.engine.log_events import (
@@ -226,18 +228,15 @@ END_TRIGGERS: dict[type, tuple[Trigger, ...]] = {
 """Triggers of a dispatch's end, other than its loss."""
 
 
-class _AgentRecord:
+class _AgentRecord(msgspec.Struct):
     """The state of an agent in memory."""
 
-    __slots__ = ("held", "in_process", "last_heard", "session", "state", "version")
-
-    def __init__(self, state: AgentState) -> None:
-        self.state = state
-        self.held: set[str] = set()
-        self.last_heard: datetime | None = None
-        self.session = ""
-        self.in_process = False
-        self.version = 0
+    state: AgentState
+    held: set[str] = set()
+    last_heard: datetime | None = None
+    session: str = ""
+    in_process: bool = False
+    version: int = 0
 
 
 class AgentLogger:

@@ -85,8 +85,13 @@ class Listeners:
             except Exception as error:
                 if listener not in self._reported:
                     self._reported.append(listener)
-                    name = getattr(listener, "__qualname__", type(listener).__qualname__)
-                    log_event(log, "listener_failed", listener=name, reason=str(error), error=error)
+                    log_event(
+                        log,
+                        "listener_failed",
+                        listener=getattr(listener, "__qualname__", type(listener).__qualname__),
+                        reason=str(error),
+                        error=error,
+                    )
 
 
 class KeyedWaiters(Generic[T]):

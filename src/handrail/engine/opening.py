@@ -145,8 +145,7 @@ class SyncEngine:
         return register
 
     def start(self, definition: str, **options: Any) -> "SyncRun":  # noqa: ANN401 - as Engine.start
-        handle = self._run_coroutine(self.engine.start(definition, **options))
-        return SyncRun(self, handle.id)
+        return SyncRun(self, self._run_coroutine(self.engine.start(definition, **options)).id)
 
     def run(self, run_id: str) -> "SyncRun":
         return SyncRun(self, run_id)

@@ -14,7 +14,7 @@ from handrail.engine.audit.row_checks import Findings, format_value
 from handrail.engine.commit.run_change import rebuild_run
 from handrail.kernel.run.state import PositionPhase, Run
 from handrail.store.maintenance import MaintenanceStore
-from handrail.store.rows import DispatchRow, StoreError, iso
+from handrail.store.rows import StoreError, iso
 from handrail.views.audit import Finding
 
 OUTAGE_GRACE = timedelta(minutes=10)
@@ -94,10 +94,10 @@ def _check_runs(store: MaintenanceStore, findings: Findings, status: str) -> Non
                     findings, "unreadable", run_id, format_value(str(error) or type(error).__name__)
                 )
                 continue
-            actual, expected = (
-                _stored_dispatches(store.dispatches.list(run_id)),
-                _expected_dispatches(run),
-            )
+            actual = {
+                (row.fence, row.place, row.agent or "") for row in store.dispatches.list(run_id)
+            }
+            expected = _expected_dispatches(run)
             if actual != expected:
                 _add_finding(
                     findings,
@@ -108,10 +108,6 @@ def _check_runs(store: MaintenanceStore, findings: Findings, status: str) -> Non
 
 
 OpenDispatches = set[tuple[int, str, str]]
-
-
-def _stored_dispatches(rows: list[DispatchRow]) -> OpenDispatches:
-    return {(row.fence, row.place, row.agent or "") for row in rows}
 
 
 def _expected_dispatches(run: Run) -> OpenDispatches:

@@ -131,8 +131,10 @@ class _StreamReplay:
         for name in stored.__struct_fields__ if stored != expected else ():
             actual, expected_value = getattr(stored, name), getattr(expected, name)
             if actual != expected_value:
-                message = f"{table}.{name}{label} is {format_value(actual)}, by the events "
-                message += format_value(expected_value)
+                message = (
+                    f"{table}.{name}{label} is {format_value(actual)}, by the events "
+                    f"{format_value(expected_value)}"
+                )
                 self._add_finding("row_changed", message, getattr(expected, "seq", None))
 
     def _add_finding(self, code: str, message: str, seq: int | None = None) -> None:
@@ -166,8 +168,7 @@ class RunReplay(_StreamReplay):
         self.run = run
         last_at = events[-1].at
         self.at = last_at if self.at is None or last_at > self.at else self.at
-        at = iso(self.at)
-        self._apply_approvals(before, run, events, at)
+        self._apply_approvals(before, run, events, iso(self.at))
         self._check_transitions(transition_rows(run, events))
         if run.status is not RUNNING and self.row.state == NO_STATE:
             self.state_matches = False
@@ -317,9 +318,10 @@ class ChannelReplay(_StreamReplay):
 
     def apply_entry(self, entry: StoredEntry) -> None:
         events, stamps = decode_channel_events(entry.body), _decode_stamps(entry.body)
-        first = entry.seq - entry.count + 1
         expected: list[ChannelLogRow] = []
-        for n, (event, stamp) in enumerate(zip(events, stamps, strict=True), first):
+        for n, (event, stamp) in enumerate(
+            zip(events, stamps, strict=True), entry.seq - entry.count + 1
+        ):
             self._apply(event)
             expected_row = log_row(
                 self.row.id, n, StampedEvent(event=event, at=stamp.at, by=stamp.by)

@@ -118,8 +118,10 @@ class _ChainCheck:
             if commit.hash == self.expected_head:
                 self.expected_head = None
         if self.expected_head is not None:
-            message = f"no commit has the head {self.expected_head.hex()}"
-            message += ": the record was cut or replaced after that head was kept"
+            message = (
+                f"no commit has the head {self.expected_head.hex()}"
+                ": the record was cut or replaced after that head was kept"
+            )
             self.findings.add("head_missing", message)
 
     def _check_commit(self, commit: CommitRow, entries: list[StoredEntry]) -> None:
@@ -134,12 +136,12 @@ class _ChainCheck:
             code = "entry_missing" if surplus < 0 else "entry_extra"
             message = f"commit {n} wrote {commit.entries} entries, and has {len(entries)}"
             self.findings.add(code, message)
-        elif n == self.n + 1:
-            hashes = [entry.hash for entry in entries]
-            if commit_hash(self.head, hashes) != commit.hash:
-                message = f"commit {n} does not follow from the one before and its entries"
-                message += ": one of them, their order or its own hash was changed"
-                self.findings.add("commit_changed", message, entries[0].stream if entries else "")
+        elif n == self.n + 1 and commit_hash(self.head, (e.hash for e in entries)) != commit.hash:
+            message = (
+                f"commit {n} does not follow from the one before and its entries"
+                ": one of them, their order or its own hash was changed"
+            )
+            self.findings.add("commit_changed", message, entries[0].stream if entries else "")
 
     def _check_entry(self, entry: StoredEntry) -> None:
         stream, seq = entry.stream, entry.seq
@@ -183,8 +185,8 @@ class _ChainCheck:
                 message = (
                     f"{_stream_label(stream)}: the events up to {seq} are empty, and nothing "
                     "on record"
+                    " says that they were archived as they were"
                 )
-                message += " says that they were archived as they were"
                 self.findings.add("body_missing", message, stream, seq)
 
     def is_archived(self, stream: str) -> bool:
@@ -280,8 +282,10 @@ class _RowCheck:
                 message = f"bead {stray.detail} was worked on in {label}, which was deleted"
                 self.findings.add("row_missing", message, stray.subject)
             else:
-                message = f"a row ({stray.detail}) in the table of {stray.code}s is of {label}"
-                message += ", which does not exist"
+                message = (
+                    f"a row ({stray.detail}) in the table of {stray.code}s is of {label}"
+                    ", which does not exist"
+                )
                 self.findings.add("row_extra", message, stray.subject)
 
     def check_archive(self, file: Path) -> None:

@@ -231,8 +231,9 @@ class Batch:
                     change.decide(c.PushClocks(seconds=outage_seconds), now)
         elif job is not None and isinstance(job.command, c.Start):
             command = job.command
-            plan = self.get_plan(command.definition_id, command.version)
-            change = RunChange(stream, plan, None, job.priority)
+            change = RunChange(
+                stream, self.get_plan(command.definition_id, command.version), None, job.priority
+            )
         else:
             return None
         self.changes[stream] = change

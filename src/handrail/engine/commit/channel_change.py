@@ -222,15 +222,21 @@ class ChannelStreamChange:
         seq = (self.row.seq if self.row is not None else 0) + len(self.events)
         entry = journal_entry(self.stream, seq, head, [_stamped_builtins(e) for e in self.events])
         at = iso(self.events[-1].at)
-        created = self.row.created_at if self.row is not None else at
-        first = seq - len(self.events) + 1
         log_rows = [
-            log_row(self.channel.id, n, stamped) for n, stamped in enumerate(self.events, first)
+            log_row(self.channel.id, n, stamped)
+            for n, stamped in enumerate(self.events, seq - len(self.events) + 1)
         ]
         return StreamWrite(
             expected_head=head,
             entry=entry,
-            row=channel_row(self.channel, seq, entry.hash, created, at, is_open=self.is_open),
+            row=channel_row(
+                self.channel,
+                seq,
+                entry.hash,
+                self.row.created_at if self.row is not None else at,
+                at,
+                is_open=self.is_open,
+            ),
             channel=self._channel_write([row for row in log_rows if row is not None]),
             consumed_message_ids=self.consumed,
             keys=self.keys,

@@ -354,8 +354,9 @@ class GroupCommitter:
         for stream, stored in loaded_runs.items():
             try:
                 run = rebuild_run(stored.row, stored.tail)
-                plan = self.plans.get(run.definition_id, run.version)
-                self.cached_runs[stream] = cache_run(plan, run, stored.row)
+                self.cached_runs[stream] = cache_run(
+                    self.plans.get(run.definition_id, run.version), run, stored.row
+                )
                 batch.loaded_streams.add(stream)
             except Exception as error:  # a failing run fails alone
                 batch.fail_stream(stream, error)
@@ -485,17 +486,15 @@ class GroupCommitter:
             return
         change = batch.changes.get(job.stream)
         duplicate_of = batch.duplicates.get(job) if job.key is not None else None
-        run = change.run if change is not None else None
-        channel = change if isinstance(change, ChannelStreamChange) else None
         after = change.after if isinstance(change, RunChange) else None
         job.on_done(
             CommandResult(
-                run=run,
+                run=change.run if change is not None else None,
                 row=after.row if after is not None else None,
                 refusal=job.refusal,
                 fault=job.fault,
                 duplicate_of=duplicate_of,
-                channel=channel,
+                channel=change if isinstance(change, ChannelStreamChange) else None,
             )
         )
 
@@ -531,12 +530,11 @@ class GroupCommitter:
         if job.stream in batch.errors or (change is not None and job.message_id in change.consumed):
             return
         if isinstance(job.command, Granted) and job.refusal is not None:
-            withdrawal = locks.Withdraw(run=job.stream, step=job.command.place)
             self._messages_in_delivery.add(job.message_id)
             self.enqueue(
                 CommandJob(
                     LOCK_STREAM_PREFIX + job.command.repository,
-                    withdrawal,
+                    locks.Withdraw(run=job.stream, step=job.command.place),
                     message_id=job.message_id,
                 )
             )

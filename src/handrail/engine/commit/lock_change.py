@@ -86,8 +86,9 @@ class LockChange:
             message = Granted(place=effect.step, lock=effect.fence, repository=self.lock.repository)
         else:
             message = Forfeited(place=effect.step, lock=effect.fence)
-        body = encode(message).decode()
-        return MessageRow(id=message_id, target=effect.run, body=body, created_at=at)
+        return MessageRow(
+            id=message_id, target=effect.run, body=encode(message).decode(), created_at=at
+        )
 
 
 def lock_row(lock: locks.CommitLock, seq: int, head: bytes, at: str) -> LockRow:

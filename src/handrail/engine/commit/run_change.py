@@ -77,8 +77,13 @@ def journal_entry(
 ) -> JournalEntry:
     """The entry of these events, the last with number `seq`; `head` is the stream's before it."""
     body = encode(events).decode()
-    entry_head = entry_hash(head, stream, seq, body)
-    return JournalEntry(stream=stream, seq=seq, count=len(events), body=body, hash=entry_head)
+    return JournalEntry(
+        stream=stream,
+        seq=seq,
+        count=len(events),
+        body=body,
+        hash=entry_hash(head, stream, seq, body),
+    )
 
 
 def _next_stored_due(
@@ -421,9 +426,12 @@ class RunChange:
         due, due_unchanged = _next_stored_due(self.plan, before, run, last_event_at)
         only_moved = before is not None and due_unchanged and _has_only_moved(before, run)
         if before is not None and only_moved:
-            step_id = next(iter(run.positions), None)
             row = replace(
-                before.row, current_node_id=step_id, seq=run.seq, head=entry.hash, updated_at=at
+                before.row,
+                current_node_id=next(iter(run.positions), None),
+                seq=run.seq,
+                head=entry.hash,
+                updated_at=at,
             )
         else:
             row = execution_row(before, run, entry.hash, due, at, self.priority)

@@ -88,9 +88,13 @@ def refused_note(run_id: str, report: c.Report, code: str, at: datetime) -> Note
     """Return the note of a refused report, cut to its size: its sender may send any amount."""
     body = _encode(report)
     if len(body) > NOTE_BYTES_MAX:
-        beginning = body[:NOTE_BYTES_MAX].decode(errors="ignore")
-        digest = hashlib.sha256(body).hexdigest()
-        body = _encode({"bytes": len(body), "sha256": digest, "begins": beginning})
+        body = _encode(
+            {
+                "bytes": len(body),
+                "sha256": hashlib.sha256(body).hexdigest(),
+                "begins": body[:NOTE_BYTES_MAX].decode(errors="ignore"),
+            }
+        )
     return NoteRow(
         execution_id=run_id, at=iso(at), actor=report.agent, code=code, body=body.decode()
     )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from handrail.engine.commit.channel_change import CHANNEL_STREAM_PREFIX
 from handrail.engine.commit.gateway import CommandGateway
-from handrail.engine.commit.lock_change import LockChange
+from handrail.engine.commit.lock_change import decode_lock
 from handrail.engine.commit.run_change import LOCK_STREAM_PREFIX
 from handrail.engine.dispatch.agent_results import (
     NO_USAGE,
@@ -89,7 +89,7 @@ class DispatchService:
         if position.lock is not None:
             lock_rows = await self._access.call(self._store.locks.load, [position.repository])
             if position.repository in lock_rows:
-                lock = LockChange("", lock_rows[position.repository]).lock
+                lock = decode_lock(lock_rows[position.repository].state)
         lease_expires_at = self._agents.lease_expires_at(row) if row is not None else None
         lock_expires_at = locks.next_due(lock) if lock is not None else None
         if self._access.has_short_history(dispatch.run):
@@ -113,8 +113,9 @@ class DispatchService:
         row = await self._find_row(run_id, own_fence) if own_fence == fence else None
         agent = await self._agents.find_remote(agent_id) if alive else None
         if row is not None and agent is not None and row.session == agent.session:
-            expires_at = self._agents.lease_expires_at(agent)
-            return HeartbeatReply(may_continue=True, lease_expires_at=expires_at)
+            return HeartbeatReply(
+                may_continue=True, lease_expires_at=self._agents.lease_expires_at(agent)
+            )
         code, message = await self._explain_loss(run_id, row, agent_id, own_fence)
         return HeartbeatReply(may_continue=False, code=code, message=message)
 
@@ -129,8 +130,9 @@ class DispatchService:
             code, message = await self._explain_loss(run_id, row, agent_id, own_fence)
             refuse(code, message, "there is nothing to hand back")
         lost_reason = f"{agent_id} handed it back{f': {reason}' if reason else ''}"
-        command = lost_command(agent_id, fence, lost_reason, usage)
-        run = (await self._gateway.execute(run_id, command)).run
+        run = (
+            await self._gateway.execute(run_id, lost_command(agent_id, fence, lost_reason, usage))
+        ).run
         assert run is not None, "there is a run, else it was refused"
         return run
 

@@ -55,8 +55,9 @@ def hand_to(
     usage: Usage | None = None,
 ) -> Result:
     """Hand off to another agent of the team."""
-    fields = {"to": agent, "reason": reason, "task": task, "text": text}
-    return _result(Outcome.HANDOFF, data, evidence, usage, **fields)
+    return _result(
+        Outcome.HANDOFF, data, evidence, usage, to=agent, reason=reason, task=task, text=text
+    )
 
 
 def terminate(

@@ -83,9 +83,9 @@ class ArchiveWriter:
 
 def row_fields(row: Row) -> dict[str, Any]:
     """The columns of a row; bytes as hexadecimal."""
-    values = asdict(row)
     return {
-        name: value.hex() if isinstance(value, bytes) else value for name, value in values.items()
+        name: value.hex() if isinstance(value, bytes) else value
+        for name, value in asdict(row).items()
     }
 
 

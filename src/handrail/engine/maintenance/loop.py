@@ -14,7 +14,7 @@ from datetime import UTC, datetime, timedelta
 from handrail.engine.commit.batch import Command, CommandResult
 from handrail.engine.commit.channel_change import CHANNEL_STREAM_PREFIX, ChannelRequest
 from handrail.engine.commit.committer import GroupCommitter
-from handrail.engine.commit.lock_change import LockChange
+from handrail.engine.commit.lock_change import decode_lock
 from handrail.engine.commit.run_change import LOCK_STREAM_PREFIX, rebuild_run
 from handrail.engine.environment import Clock, EngineSettings, StoreAccess
 from handrail.engine.errors import EngineBusyError
@@ -246,7 +246,7 @@ class Maintenance:
             PAGE_ROWS,
         ):
             lock_rows = await self._access.call(self._store.locks.load, [name])
-            holder = LockChange(LOCK_STREAM_PREFIX + name, lock_rows[name]).lock.holder
+            holder = decode_lock(lock_rows[name].state).holder
             if holder is not None and await self._is_holder_alive(holder, now):
                 request = holder.request
                 await self._committer.execute(
@@ -279,9 +279,8 @@ class Maintenance:
     async def update_presence(self) -> None:
         """Tell channels which agents are gone and which are back; waiting channels, which are
         free."""
-        since = self._silent_since(self._clock())
         changes = await self._access.call(
-            self._store.channels.list_presence_changes, since, PAGE_ROWS
+            self._store.channels.list_presence_changes, self._silent_since(self._clock()), PAGE_ROWS
         )
         await self._execute_all(
             (CHANNEL_STREAM_PREFIX + change.channel_id, ChannelRequest(command=command))
@@ -293,8 +292,10 @@ class Maintenance:
         if self._pruned_at is None or now - self._pruned_at >= timedelta(
             seconds=PRUNE_INTERVAL_SECONDS
         ):
-            before = now - timedelta(seconds=self._settings.idempotency_keep)
-            await self._access.call(self._store.idempotency_keys.delete_before, iso(before))
+            await self._access.call(
+                self._store.idempotency_keys.delete_before,
+                iso(now - timedelta(seconds=self._settings.idempotency_keep)),
+            )
             self._pruned_at = now
 
 

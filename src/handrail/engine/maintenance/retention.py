@@ -106,8 +106,12 @@ def _write_run(
     _check_unaltered(store, row)
     notes, note_count = store.runs.list_notes(run_id)
     bead = store.beads.get(row.bead_id)
-    bead_fields = row_fields(bead) if bead is not None else None
-    writer.write_line("run", execution=row_fields(row), bead=bead_fields, notes=note_count)
+    writer.write_line(
+        "run",
+        execution=row_fields(row),
+        bead=row_fields(bead) if bead is not None else None,
+        notes=note_count,
+    )
     head, entry_count = EMPTY_HEAD, 0
     for entry in read_entries(store, run_id):
         head = entry_hash(head, run_id, entry.seq, entry.body)

@@ -1,13 +1,15 @@
-"""The event feed: all recorded events, in the order of commits, for streams and for the audit.
+"""The event feed: all recorded events in the order of commits, for streams and the audit trail.
 
 A *position* is "N-I": the I-th event of commit N, counted from 1. After "N-0" comes the first event
 of commit N, so the end of the database is the beginning of the commit that comes next. Numbers of
 commits have no gaps and are given in the order in which commits become visible, on every engine of
 a database: a reader that goes on from a position misses nothing and sees nothing twice.
+
+The audit trail is the feed backwards: who did what, and what is open now.
 """
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -16,10 +18,13 @@ from handrail.engine.environment import StoreAccess
 from handrail.engine.maintenance.archive_file import RETENTION_STREAM
 from handrail.engine.notifier import ANY_STREAM, ChangeNotifier
 from handrail.engine.pagination import check_cursor, check_limit, refuse_cursor
+from handrail.engine.queries.runs import RunReader, entry_events
+from handrail.store.maintenance import MaintenanceStore
 from handrail.store.rows import StoredEntry
+from handrail.store.stats import OpenWorkCount
 from handrail.store.store import Store
-from handrail.views.event_view import ENGINE_ACTOR, EventView, event_view, is_human_act_or_end
-from handrail.views.view_types import PAGE_ITEMS_DEFAULT, Page
+from handrail.views.event_view import ENGINE_ACTOR, EventView, is_human_act_or_end
+from handrail.views.view_types import PAGE_ITEMS_DEFAULT, PAGE_ITEMS_MAX, Page
 
 FeedEvent = tuple[str, EventView]
 """A position, and the event there. A run's has `execution_id`, any other's `stream`."""
@@ -29,6 +34,14 @@ FEED_START: FeedPosition = (0, 0)
 SCANNED_ENTRIES_MAX = 2_000
 """Entries that are scanned for one page of people's acts."""
 POSITION_DIGITS_MAX = 15
+
+SCANNED_PAGES_MAX = 20
+"""Pages of PAGE_ITEMS_MAX events that are scanned for one page of the trail."""
+COUNTED_MAX = 100_000
+"""Open items that are counted, of each kind."""
+SEQ_DIGITS_MAX = 15
+
+EventFilter = Callable[[EventView], bool]
 
 
 class EventFeed:
@@ -160,16 +173,107 @@ def _events_before(entries: Sequence[StoredEntry], before: FeedPosition) -> Iter
 
 
 def _decode_entry(entry: StoredEntry) -> list[EventView]:
+    if ":" not in entry.stream and entry.stream != RETENTION_STREAM:  # any other stream has a kind
+        return entry_events(entry)
     events: list[dict[str, Any]] = msgspec.json.decode(entry.body) if entry.body else []
-    first = entry.seq - entry.count + 1
-    if _is_run_stream(entry.stream):
-        return [event_view(entry.stream, seq, event) for seq, event in enumerate(events, first)]
     return [
         {"actor": event.get("by") or ENGINE_ACTOR, **event, "stream": entry.stream, "seq": seq}
-        for seq, event in enumerate(events, first)
+        for seq, event in enumerate(events, entry.seq - entry.count + 1)
     ]
 
 
-def _is_run_stream(stream: str) -> bool:
-    """Whether the stream is a run's. Any other has a kind before its name, or is "care"."""
-    return ":" not in stream and stream != RETENTION_STREAM
+class AuditTrail:
+    """Lists what was recorded, and counts what is open."""
+
+    def __init__(self, access: StoreAccess, feed: EventFeed, reader: RunReader) -> None:
+        self._access, self._feed, self._reader = access, feed, reader
+
+    async def trail(
+        self,
+        cursor: str = "",
+        limit: int = PAGE_ITEMS_DEFAULT,
+        *,
+        execution_id: str | None = None,
+        actor: str | None = None,
+        people: bool = False,
+    ) -> Page[EventView]:
+        """List who did what: events in the order of commits, the last first, each with the number
+        of its `commit`. Of one run, by one person or agent; with `people` only what people did, and
+        how runs ended. A page may be short, or empty, and not be the last: go on with its cursor.
+        Refused: bad_cursor, unknown_run."""
+        check_cursor(cursor)
+        check_limit(limit)
+
+        def matches(event: EventView) -> bool:
+            is_by = actor is None or event["actor"] == actor
+            return is_by and (not people or is_human_act_or_end(event))
+
+        if execution_id is not None:
+            run = await self._reader.state(execution_id)
+            before = min(_parse_cursor(cursor), run.seq + 1) if cursor else run.seq + 1
+            return await self._access.query(
+                lambda store: _trail_of_run(store, run.id, before, limit, matches)
+            )
+        return await self._trail_of_all(cursor, limit, matches, people=people)
+
+    async def _trail_of_all(
+        self, cursor: str, limit: int, matches: EventFilter, *, people: bool
+    ) -> Page[EventView]:
+        items: list[EventView] = []
+        for _ in range(SCANNED_PAGES_MAX):
+            page = await self._feed.page(cursor, PAGE_ITEMS_MAX, people=people)
+            for position, event in page.items:
+                if len(items) == limit:
+                    return Page(items=tuple(items), next_cursor=cursor)
+                cursor = position
+                if matches(event):
+                    items.append({"commit": int(position.partition("-")[0]), **event})
+            if page.next_cursor is None:
+                return Page(items=tuple(items))
+            cursor = page.next_cursor
+        return Page(items=tuple(items), next_cursor=cursor)
+
+    async def open_counts(self) -> list[OpenWorkCount]:
+        """Count what is open now, each kind up to COUNTED_MAX."""
+        return await self._access.query(lambda store: store.stats.count_open_work(COUNTED_MAX))
+
+    def open_maintenance(self) -> MaintenanceStore | None:
+        """Open the record for a check, read-only; call it on a thread, and close the result. None
+        if the database is in memory, where no other connection can read it."""
+        return self._access.store.open_maintenance()
+
+
+def _trail_of_run(
+    store: Store, run_id: str, before: int, limit: int, matches: EventFilter
+) -> Page[EventView]:
+    """The events of a run before `before`, the last first."""
+    items: list[EventView] = []
+    for _ in range(SCANNED_PAGES_MAX):
+        after = max(0, before - 1 - PAGE_ITEMS_MAX)
+        for event in _read_window(store, run_id, after, before):
+            if len(items) == limit:
+                return Page(items=tuple(items), next_cursor=str(before))
+            before = event["seq"]
+            if matches(event):
+                items.append(event)
+        before = after + 1
+        if after == 0:
+            return Page(items=tuple(items))
+    return Page(items=tuple(items), next_cursor=str(before))
+
+
+def _read_window(store: Store, run_id: str, after: int, before: int) -> list[EventView]:
+    """The events between `after` and `before`, the last first."""
+    events = [
+        {"commit": entry.n, **event}
+        for entry in store.journal.read(run_id, after, before - after)
+        for event in entry_events(entry)
+        if after < event["seq"] < before
+    ]
+    return events[::-1]
+
+
+def _parse_cursor(cursor: str) -> int:
+    if not (cursor.isascii() and cursor.isdigit() and len(cursor) <= SEQ_DIGITS_MAX):
+        refuse_cursor(cursor)
+    return int(cursor)

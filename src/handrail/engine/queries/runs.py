@@ -18,7 +18,7 @@ from handrail.engine.queries.why import explain, load_surroundings, wait_reasons
 from handrail.kernel.definition.plan import Plan
 from handrail.kernel.run.events import RunEvent
 from handrail.kernel.run.state import Position, Run
-from handrail.store.rows import NoteRow, StoredEntry, TransitionRow, iso, parse_iso
+from handrail.store.rows import StoredEntry, iso, parse_iso
 from handrail.store.runs import RunListRow
 from handrail.store.store import Store
 from handrail.views.beads import BeadView
@@ -244,14 +244,33 @@ class RunQueries:
         rows, _ = await self._access.query(lambda store: store.runs.list_notes(run_id))
         if not rows:
             await self._reader.state(run_id)
-        return tuple(_to_note(row) for row in rows)
+        return tuple(
+            NoteView(
+                at=parse_iso(row.at),
+                actor=row.actor,
+                code=row.code,
+                said=msgspec.json.decode(row.body),
+            )
+            for row in rows
+        )
 
     async def transitions(self, run_id: str) -> tuple[TransitionView, ...]:
         """Return the transitions of the run, and who caused them. Refused: unknown_run."""
         rows = await self._access.query(lambda store: store.runs.list_transitions(run_id))
         if not rows:
             await self._reader.state(run_id)
-        return tuple(_to_transition(number, row) for number, row in rows)
+        return tuple(
+            TransitionView(
+                id=str(number),
+                from_node_id=row.from_node_id,
+                to_node_id=row.to_node_id,
+                outcome=row.outcome,
+                reason=row.reason,
+                actor=row.actor,
+                timestamp=parse_iso(row.timestamp),
+            )
+            for number, row in rows
+        )
 
     async def report(self, run_id: str) -> RunReport:
         """Report what happened and why it stopped, from its events alone. Refused: unknown_run."""
@@ -327,23 +346,6 @@ def _to_item(row: RunListRow, now: datetime) -> RunItem:
     )
 
 
-def _to_note(row: NoteRow) -> NoteView:
-    sent = msgspec.json.decode(row.body)
-    return NoteView(at=parse_iso(row.at), actor=row.actor, code=row.code, said=sent)
-
-
-def _to_transition(number: int, row: TransitionRow) -> TransitionView:
-    return TransitionView(
-        id=str(number),
-        from_node_id=row.from_node_id,
-        to_node_id=row.to_node_id,
-        outcome=row.outcome,
-        reason=row.reason,
-        actor=row.actor,
-        timestamp=parse_iso(row.timestamp),
-    )
-
-
 def _read_events(store: Store, run_id: str, after: int, limit: int) -> list[EventView]:
     events: list[EventView] = []
     while len(events) < limit:
@@ -359,8 +361,10 @@ def _read_events(store: Store, run_id: str, after: int, limit: int) -> list[Even
 def entry_events(entry: StoredEntry) -> list[EventView]:
     """The events of a run's entry; none if it was archived."""
     events: list[dict[str, Any]] = msgspec.json.decode(entry.body) if entry.body else []
-    first = entry.seq - entry.count + 1
-    return [event_view(entry.stream, seq, event) for seq, event in enumerate(events, first)]
+    return [
+        event_view(entry.stream, seq, event)
+        for seq, event in enumerate(events, entry.seq - entry.count + 1)
+    ]
 
 
 def _read_bead_events(

@@ -146,8 +146,10 @@ def _claimed(
 
 def _in_guarded_program(plan: Plan, run: Run, position: Position) -> tuple[str, str]:
     until = _format_time(position.since + plan.default_waits[0])
-    message = f"{position.step_id} has the turn, in a program elsewhere that is under guard"
-    message = f"{message}; unheard of, it is given up at {until}"
+    message = (
+        f"{position.step_id} has the turn, in a program elsewhere that is under guard; "
+        f"unheard of, it is given up at {until}"
+    )
     close_command = f"`handrail override {run.id} close --reason TEXT`"
     return (
         message,
@@ -197,7 +199,11 @@ def _offered(
     plan: Plan, run: Run, position: Position, surroundings: RunSurroundings
 ) -> tuple[str, str, str]:
     """(code, message, hint): the first check that applies."""
-    role_agents = [agent for agent in surroundings.agents if _has_role(agent, position.role)]
+    role_agents = [
+        agent
+        for agent in surroundings.agents
+        if position.role in msgspec.json.decode(agent.roles, type=list[str])
+    ]
     offer = _Offer(plan, run, position, surroundings, role_agents)
     for code, check in NOT_TAKEN_CHECKS.items():
         explanation = check(offer)
@@ -229,7 +235,10 @@ class _Offer(NamedTuple):
     @property
     def eligible(self) -> list[AgentRow]:
         """The agents that are there and have not committed in this run."""
-        is_verification = self.run.kind == "workflow" and self._node_kind == "verification"
+        is_verification = (
+            self.run.kind == "workflow"
+            and self.plan.node(self.position.step_id).config.kind == "verification"
+        )
         return [
             agent
             for agent in self.present
@@ -245,10 +254,6 @@ class _Offer(NamedTuple):
             for agent in self.eligible
             if is_recent or agent.engine is None or self.is_full(agent)
         ]
-
-    @property
-    def _node_kind(self) -> str | None:
-        return self.plan.node(self.position.step_id).config.kind
 
     @property
     def role(self) -> str:
@@ -291,8 +296,10 @@ def _disabled(offer: _Offer) -> MessageAndHint:
     if offer.enabled:
         return None
     names, first = _agent_names(offer.role_agents), offer.role_agents[0].id
-    message = f"everybody with {offer.role} is disabled: {names}"
-    message += f"; {offer.consequence(offer.plan.settings.role_grace)}"
+    message = (
+        f"everybody with {offer.role} is disabled: {names}"
+        f"; {offer.consequence(offer.plan.settings.role_grace)}"
+    )
     hint = f'let a ceo enable one: PATCH /api/v1/agents/{first} with {{"enabled": true}}'
     return message, f"{hint}, or start another agent with the role"
 
@@ -302,8 +309,10 @@ def _offline(offer: _Offer) -> MessageAndHint:
         return None
     last = max(offer.enabled, key=lambda agent: agent.beat_at)
     last_seen = f"{last.id} was last heard of at {_format_time(parse_iso(last.beat_at))}"
-    message = f"everybody with {offer.role} is offline: {_agent_names(offer.enabled)}; {last_seen}"
-    message += f"; {offer.consequence(offer.plan.settings.role_grace)}"
+    message = (
+        f"everybody with {offer.role} is offline: {_agent_names(offer.enabled)}; {last_seen}"
+        f"; {offer.consequence(offer.plan.settings.role_grace)}"
+    )
     return message, f"start {last.id} again, and see `handrail agents`"
 
 
@@ -320,9 +329,9 @@ def _own_commit(offer: _Offer) -> MessageAndHint:
 def _not_theirs(offer: _Offer) -> MessageAndHint:
     if offer.takers:
         return None
-    message = f"nobody who works as {offer.position.role} takes '{offer.run.definition_id}'"
-    message += f": {_agent_names(offer.eligible)} is there, is free and leaves it"
-    message += (
+    message = (
+        f"nobody who works as {offer.position.role} takes '{offer.run.definition_id}'"
+        f": {_agent_names(offer.eligible)} is there, is free and leaves it"
         " (built-in agents take built-in definitions only); "
         f"{offer.consequence(offer.wait_seconds)}"
     )
@@ -352,10 +361,6 @@ NOT_TAKEN_CHECKS: dict[str, Callable[[_Offer], MessageAndHint]] = {
     "full": _full,
 }
 """Why no agent takes the dispatch, in the order of the checks."""
-
-
-def _has_role(agent: AgentRow, role: str) -> bool:
-    return role in msgspec.json.decode(agent.roles, type=list[str])
 
 
 def _agent_names(agents: Sequence[AgentRow]) -> str:

@@ -9,7 +9,7 @@ digests only. The answer's own transaction makes sure that a link is used once (
 link's id); links are stored so that they can be shown.
 """
 
-from typing import Any, Literal, NoReturn
+from typing import Any, Literal
 
 from msgspec.structs import replace
 
@@ -91,7 +91,11 @@ class ApprovalService:
         """Return one approval, with its dossier. Refused: unknown_approval."""
         row = await self._access.call(self._store.approvals.get, approval_id)
         if row is None:
-            _refuse_unknown(approval_id)
+            refuse(
+                "unknown_approval",
+                f"there is no approval '{approval_id[:200]}'",
+                "look at the list of approvals",
+            )
         events = await self._reader.history(await self._reader.state(row.execution_id))
         match = next(
             (approval for approval in approvals(events) if approval.id == approval_id), None
@@ -235,15 +239,10 @@ def _attempt_history(
     """The attempts that led to the approval; an approval node has none."""
     if not pending.own and pending.kind is not ApprovalKind.ESCALATION:
         return ()
-    dossiers = approvals(read_events(store, run.id, run.seq))
-    return next(dossier.attempt_history for dossier in dossiers if dossier.id == pending.id)
-
-
-def _refuse_unknown(approval_id: str) -> NoReturn:
-    refuse(
-        "unknown_approval",
-        f"there is no approval '{approval_id[:200]}'",
-        "look at the list of approvals",
+    return next(
+        dossier.attempt_history
+        for dossier in approvals(read_events(store, run.id, run.seq))
+        if dossier.id == pending.id
     )
 
 
@@ -252,8 +251,10 @@ def _explain_settled(refusal: Refusal, row: ApprovalRow | None) -> Refusal:
     if refusal.code not in SETTLED_CODES or row is None or row.status != "answered":
         return refusal
     assert row.settled_at is not None, "an answer settles it"
-    message = f"question '{row.id}' was answered already: {row.decision or 'answer'}"
-    message = f"{message} by {row.answered_by} at {parse_iso(row.settled_at):%Y-%m-%d %H:%M:%S} UTC"
+    message = (
+        f"question '{row.id}' was answered already: {row.decision or 'answer'} "
+        f"by {row.answered_by} at {parse_iso(row.settled_at):%Y-%m-%d %H:%M:%S} UTC"
+    )
     return replace(
         refusal, message=message, hint=f"`handrail why {row.execution_id}` says what came of it"
     )

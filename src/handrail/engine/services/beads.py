@@ -90,8 +90,9 @@ class BeadService:
         self._access.check_open()
         bead_id, run_id = uuid7().hex, uuid7().hex if workflow_id else ""
         request = ["bead", workflow_id, title, description, context, review, priority]
-        answer = {"execution_id": run_id, "bead_id": bead_id}
-        key_row = self._gateway.key_row(key, filed_by, request, answer)
+        key_row = self._gateway.key_row(
+            key, filed_by, request, {"execution_id": run_id, "bead_id": bead_id}
+        )
         start = c.Start(
             run_id=run_id,
             bead_id=bead_id,
@@ -224,8 +225,11 @@ class BeadService:
         at = iso(
             max(self._clock(), parse_iso(row.updated_at) + MICROSECOND)
         )  # never the same as before
-        changed = replace(row, context=encode(context).decode(), updated_at=at)
-        return await self._access.call(self._store.beads.update_context, changed, row.updated_at)
+        return await self._access.call(
+            self._store.beads.update_context,
+            replace(row, context=encode(context).decode(), updated_at=at),
+            row.updated_at,
+        )
 
     async def restart(
         self,

@@ -76,7 +76,18 @@ class BugService:
         rows = await self._access.query(
             lambda store: store.bugs.list(before=before, limit=limit + 1)
         )
-        items = tuple(_to_view(row) for row in rows[:limit])
+        items = tuple(
+            BugView(
+                signature=row.signature,
+                bead_id=row.bead_id,
+                bead_status=row.bead_status,
+                count=row.count,
+                first_seen=parse_iso(row.first_seen),
+                last_seen=parse_iso(row.last_seen),
+                earlier_bead_id=row.earlier,
+            )
+            for row in rows[:limit]
+        )
         return Page(items=items, next_cursor=items[-1].bead_id if len(rows) > limit else None)
 
     async def _count_or_file(
@@ -115,9 +126,12 @@ class BugService:
         )
         if not await self._access.call(self._store.bugs.put, row):
             return None
-        filed_as = "regression" if earlier is not None else "new"
         return _to_result(
-            filed_as, f"filed for the {_specialist(report)}", error_signature, row, run_id
+            "regression" if earlier is not None else "new",
+            f"filed for the {_specialist(report)}",
+            error_signature,
+            row,
+            run_id,
         )
 
     async def _file_bug(
@@ -221,16 +235,4 @@ def _to_result(
         execution_id=run_id,
         count=row.count if row is not None else 0,
         earlier_bead_id=row.earlier if row is not None else None,
-    )
-
-
-def _to_view(row: BugRow) -> BugView:
-    return BugView(
-        signature=row.signature,
-        bead_id=row.bead_id,
-        bead_status=row.bead_status,
-        count=row.count,
-        first_seen=parse_iso(row.first_seen),
-        last_seen=parse_iso(row.last_seen),
-        earlier_bead_id=row.earlier,
     )

@@ -1,7 +1,8 @@
 """Channels: conversations in which agents take turns, and people join in.
 
 The kernel's machine (`kernel/channel/`) decides everything, and the committer commits it like a
-run's step (`commit/channel_change.py`). This module submits commands and notifies waiters. Rules:
+run's step (`commit/channel_change.py`). This module submits commands, notifies waiters, and shows
+channels, turns and messages. Rules:
 
 1. The caller vouches for the author: `by` is a person's name, or an agent's id.
 2. A late answer (an old turn, a turn that ran out) is refused, changes nothing, and is kept.
@@ -29,6 +30,7 @@ from handrail.engine.commit.channel_change import (
     OpenChannel,
     Opened,
     decode_channel,
+    turn_id,
     unknown_channel_refusal,
 )
 from handrail.engine.commit.committer import GroupCommitter
@@ -38,20 +40,30 @@ from handrail.engine.environment import Clock, EngineSettings, StoreAccess
 from handrail.engine.errors import RefusedError, refuse
 from handrail.engine.notifier import TURN_KEY_PREFIX, ChangeNotifier
 from handrail.engine.pagination import check_cursor, check_limit
-from handrail.engine.queries.channel_views import can_see, channel_view, message_view, turn_view
 from handrail.kernel.agent_lifecycle import PROPERTIES, AgentState, Receiving
 from handrail.kernel.channel import events as ev
 from handrail.kernel.channel.evolve import Disposition, disposition
 from handrail.kernel.channel.state import (
     RECENT_MESSAGES_MAX,
     Channel,
+    ChannelTurn,
     TurnConfig,
+    TurnOrder,
+    active_agent_id,
     find_member,
     turn_queue,
 )
+from handrail.kernel.channel.turns import pick_next
 from handrail.kernel.decision import prepare_types
-from handrail.store.rows import ChannelLogRow, ChannelRow, StoreError, iso
-from handrail.views.channels import ChannelView, MessageView, PostedMessage, TurnView
+from handrail.store.rows import ChannelLogRow, ChannelRow, StoreError, iso, parse_iso
+from handrail.views.channels import (
+    ActiveTurnView,
+    ChannelView,
+    MemberView,
+    MessageView,
+    PostedMessage,
+    TurnView,
+)
 from handrail.views.view_types import PAGE_ITEMS_DEFAULT, Page
 
 if TYPE_CHECKING:
@@ -136,8 +148,7 @@ class ChannelService:
         return channel_view(*await self._load(channel_id))
 
     async def _load(self, channel_id: str) -> tuple[ChannelRow, Channel]:
-        rows = await self._access.call(self._store.channels.load, [channel_id])
-        row = rows.get(channel_id)
+        row = (await self._access.call(self._store.channels.load, [channel_id])).get(channel_id)
         if row is None or row.closed_at is not None:
             raise RefusedError(unknown_channel_refusal(channel_id))
         return row, decode_channel(row.state)
@@ -163,12 +174,11 @@ class ChannelService:
                 f"'{agent_id}' is a function of an engine, which takes no turns",
                 "name an agent that claims its work",
             )
-        is_online = view.state is not AgentState.OFFLINE
         return await self.command(
             channel_id,
             ev.AddMember(
                 agent_id=agent_id,
-                online=is_online,
+                online=view.state is not AgentState.OFFLINE,
                 timeout_seconds=timeout_seconds,
                 priority=priority,
             ),
@@ -191,12 +201,6 @@ class ChannelService:
         """Execute any command of the kernel; return the channel after it."""
         await self._execute(channel_id, command, by)
         return await self.get(channel_id)
-
-    async def turns_of(self, agent_id: str) -> list[TurnView]:
-        """Return the agent's current turns, each with the messages that it has not seen."""
-        rows = await self._access.call(self._store.channels.list_active_turns, [agent_id])
-        turns = [await self.turn_of(channel_id, agent_id) for channel_id, _, _ in rows]
-        return [turn for turn in turns if turn is not None]
 
     async def turn_of(self, channel_id: str, agent_id: str) -> TurnView | None:
         """Return the agent's turn in the channel, if it is ACTIVE. Refused: unknown_channel."""
@@ -221,11 +225,13 @@ class ChannelService:
     ) -> PostedMessage:
         """Post a person's message. The same `key` means the same message. Refused: unknown_channel,
         unknown_agent (`to` is not a member), empty_message, long_message."""
-        message_id = f"{by}:{key}" if key else uuid7().hex
         return await self._post_message(
             channel_id,
             ev.PostMessage(
-                message_id=message_id, author=by, text=_check_length(text, channel_id), to=to
+                message_id=f"{by}:{key}" if key else uuid7().hex,
+                author=by,
+                text=_check_length(text, channel_id),
+                to=to,
             ),
             by,
         )
@@ -243,11 +249,10 @@ class ChannelService:
         """Post a message of the active agent. Refused: not_active, stale_turn, turn_expired,
         long_message."""
         await self._check_turn_chars(channel_id, agent_id, text)
-        message_id = f"{agent_id}:{key}" if key else uuid7().hex
         return await self._post_message(
             channel_id,
             ev.Respond(
-                message_id=message_id,
+                message_id=f"{agent_id}:{key}" if key else uuid7().hex,
                 agent_id=agent_id,
                 text=_check_length(text, channel_id),
                 turn=turn,
@@ -437,3 +442,102 @@ def _check_may_read(channel: Channel, reader: str) -> None:
             f"agent '{reader}' receives nothing from channel '{channel.id}'",
             "it has to be assigned to the channel, and online",
         )
+
+
+def channel_view(row: ChannelRow, channel: Channel) -> ChannelView:
+    return ChannelView(
+        id=channel.id,
+        turn_config=channel.config,
+        active=active_agent_id(channel),
+        turn=_active_turn_view(channel.turn),
+        queue=tuple(member.agent_id for member in turn_queue(channel)),
+        next=_next_agent(channel),
+        states={member.agent_id: member.state for member in channel.members},
+        members=tuple(
+            MemberView(
+                agent_id=member.agent_id,
+                state=member.state,
+                timeout_seconds=member.timeout_seconds,
+                priority=member.priority,
+                enabled=member.enabled,
+                busy=member.busy,
+            )
+            for member in channel.members
+        ),
+        paused=channel.paused,
+        resting=channel.resting,
+        messages=channel.message_count,
+        turns=channel.turns,
+        position=row.seq,
+        created_at=parse_iso(row.created_at),
+        updated_at=parse_iso(row.updated_at),
+    )
+
+
+def _next_agent(channel: Channel) -> str | None:
+    is_alone = channel.turn is not None and len(turn_queue(channel)) == 1
+    choice = None if is_alone or channel.config.order is TurnOrder.MANUAL else pick_next(channel)
+    return None if choice is None else choice.member.agent_id
+
+
+def _active_turn_view(turn: ChannelTurn | None) -> ActiveTurnView | None:
+    if turn is None:
+        return None
+    return ActiveTurnView(
+        agent_id=turn.agent_id,
+        number=turn.number,
+        granted_at=turn.granted_at,
+        timeout_at=turn.timeout_at,
+        wait_until=turn.wait_until,
+        seconds_left=turn.seconds_left,
+        interrupted=turn.interrupted,
+    )
+
+
+def message_view(row: ChannelLogRow) -> MessageView:
+    return MessageView(
+        id=row.seq,
+        kind="message" if row.kind == "message" else "notice",
+        author=row.author,
+        human=bool(row.human),
+        text=row.text,
+        to=row.recipient,
+        code=row.code,
+        at=parse_iso(row.at),
+    )
+
+
+def turn_view(
+    row: ChannelRow, channel: Channel, turn: ChannelTurn, messages: list[ChannelLogRow]
+) -> TurnView:
+    """Build the view of a turn. `messages` are all that its agent has not seen; its own are left
+    out."""
+    return TurnView(
+        id=turn_id(channel.id, turn.number),
+        channel_id=channel.id,
+        agent_id=turn.agent_id,
+        turn=turn.number,
+        granted_at=turn.granted_at,
+        timeout_at=turn.timeout_at,
+        messages=tuple(
+            message_view(message)
+            for message in messages
+            if not is_own_message(message, turn.agent_id)
+        ),
+        position=row.seq,
+    )
+
+
+def is_own_message(row: ChannelLogRow, agent_id: str) -> bool:
+    return row.author == agent_id and not row.human
+
+
+def can_see(channel: Channel, agent_id: str, row: ChannelLogRow) -> bool:
+    """Whether a message or notice has reached a member. An observer sees everything; the active
+    agent gets messages at once, or not before its next turn."""
+    member = find_member(channel, agent_id)
+    if member is None or PROPERTIES[member.state].receives is Receiving.NO:
+        return False
+    if row.number is None or PROPERTIES[member.state].receives is Receiving.OBSERVES:
+        return True
+    return row.number <= member.seen or is_own_message(row, agent_id)

@@ -254,7 +254,11 @@ class MemoryService:
     async def _load(self, memory_id: str) -> MemoryRow:
         row = await self._access.call(self._store.ticket_memory.get, memory_id)
         if row is None:
-            _refuse_unknown(memory_id)
+            refuse(
+                "unknown_memory",
+                f"there is no memory '{memory_id[:200]}'",
+                "look at the list of memories",
+            )
         return row
 
     async def _change(self, memory_id: str, resolution: str | None, by: str) -> MemoryRow:
@@ -322,12 +326,6 @@ def _to_view(row: MemoryRow) -> MemoryView:
         used_at=parse_iso(row.used_at) if row.used_at is not None else None,
         corrected_by=row.corrected_by,
         corrected_at=parse_iso(row.corrected_at) if row.corrected_at is not None else None,
-    )
-
-
-def _refuse_unknown(memory_id: str) -> NoReturn:
-    refuse(
-        "unknown_memory", f"there is no memory '{memory_id[:200]}'", "look at the list of memories"
     )
 
 

@@ -84,9 +84,14 @@ class ReplayService:
 
         def propose(store: Store) -> TuningReport:
             plans = _PlanLoader(store, self._settings)
-            histories = _read_ended_runs(store, workflow_id, runs)
-            plan = plans(workflow_id, version)
-            return tune(plan, workflow_id, version, histories, plans, share)
+            return tune(
+                plans(workflow_id, version),
+                workflow_id,
+                version,
+                _read_ended_runs(store, workflow_id, runs),
+                plans,
+                share,
+            )
 
         return await self._query_exclusively(propose)
 

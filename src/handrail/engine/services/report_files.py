@@ -172,8 +172,7 @@ def append_issue(file: Path, entry: str) -> None:
         separator = "" if not size else "\n" if last.endswith(b"\n") else "\n\n"
         body = f"{separator}{entry}".encode()
         try:
-            written = os.write(locked_file.fileno(), body)
-            if written < len(body):
+            if os.write(locked_file.fileno(), body) < len(body):
                 raise OSError("the disk is full")
             os.fsync(locked_file.fileno())
         except OSError:

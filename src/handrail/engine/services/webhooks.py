@@ -18,7 +18,6 @@ import msgspec
 from handrail.engine.commit.channel_change import CHANNEL_STREAM_PREFIX
 from handrail.engine.environment import Clock, StoreAccess
 from handrail.engine.errors import RefusedError, refuse
-from handrail.engine.queries.event_feed import EventFeed
 from handrail.engine.queries.runs import RunReader
 from handrail.store.notifications import WEBHOOKS_MAX, DeliveryRow, ReminderRow, WebhookRow
 from handrail.store.rows import iso, parse_iso
@@ -27,6 +26,7 @@ from handrail.views.event_view import EventView
 from handrail.views.webhooks import CHANNEL_MESSAGE, WebhookEventType
 
 if TYPE_CHECKING:
+    from handrail.engine.queries.event_feed import EventFeed
     from handrail.engine.services.approvals import ApprovalService
 
 STATUS_BY_EVENT_TYPE: dict[WebhookEventType, str] = {
@@ -59,7 +59,7 @@ class WebhookService:
     def __init__(
         self,
         access: StoreAccess,
-        feed: EventFeed,
+        feed: "EventFeed",
         approvals: "ApprovalService",
         reader: RunReader,
         clock: Clock,
@@ -149,9 +149,8 @@ class WebhookService:
         now = self._clock()
         if await self._access.call(self._store.notifications.get_next_delivery, webhook_id) is None:
             return None
-        until = iso(now + lease)
         if not await self._access.call(
-            self._store.notifications.lease_webhook, webhook_id, iso(now), until
+            self._store.notifications.lease_webhook, webhook_id, iso(now), iso(now + lease)
         ):
             return None
         delivery = await self._access.call(self._store.notifications.get_next_delivery, webhook_id)
@@ -170,13 +169,12 @@ class WebhookService:
     ) -> None:
         """Record a failed attempt: the next is due after `wait`, unless the webhook is disabled."""
         now = self._clock()
-        disabled_at = iso(now) if disable else None
         await self._access.call(
             self._store.notifications.record_delivery_failure,
             webhook_id,
             iso(now + wait),
             reason,
-            disabled_at,
+            iso(now) if disable else None,
         )
 
     async def prune(self, age: timedelta) -> None:
@@ -275,8 +273,13 @@ class WebhookService:
             return None  # it was archived
         more = {"reminder": reminder} if reminder else {}
         run = await self._reader.state(approval.execution_id)
-        approval_body = _approval_body(approval, kind)
-        return {**head, "at": at, "title": run.title, **more, "approval": approval_body}
+        return {
+            **head,
+            "at": at,
+            "title": run.title,
+            **more,
+            "approval": _approval_body(approval, kind),
+        }
 
     async def _run_body(self, run_id: str) -> dict[str, Any]:
         run = await self._reader.state(run_id)
