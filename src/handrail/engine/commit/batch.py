@@ -34,6 +34,7 @@ from handrail.kernel.definition.plan import Plan
 from handrail.kernel.run import commands as c
 from handrail.kernel.run.state import OFFERED, Position, Run
 from handrail.store.rows import (
+    BeadRow,
     DispatchRow,
     IdempotencyKeyRow,
     LockRow,
@@ -72,16 +73,16 @@ OnDone = Callable[[CommandResult | Exception], None]
 
 class CommandJob:
     """A queued command. `on_done` gets the outcome, once; `message_id` names the message that
-    carried the command."""
+    carried the command; `bead` is that of a run that begins."""
 
     __slots__ = (
+        "bead",
         "command",
         "conflicts",
         "fault",
         "key",
         "message_id",
         "on_done",
-        "priority",
         "refusal",
         "stream",
     )
@@ -93,10 +94,10 @@ class CommandJob:
         on_done: OnDone | None = None,
         key: IdempotencyKeyRow | None = None,
         message_id: str = "",
-        priority: int = 0,
+        bead: BeadRow | None = None,
     ) -> None:
         self.stream, self.command, self.on_done, self.key = stream, command, on_done, key
-        self.message_id, self.priority = message_id, priority
+        self.message_id, self.bead = message_id, bead
         self.conflicts = 0
         self.refusal: Refusal | None = None
         self.fault = ""
@@ -218,7 +219,7 @@ class Batch:
             return change
         cached = self.cached_runs.get(stream)
         if cached is not None:
-            change = RunChange(stream, cached.plan, cached, cached.row.priority)
+            change = RunChange(stream, cached.plan, cached)
             if (
                 self.outages
                 and cached.last_event_at < self.outages[-1][1]
@@ -231,9 +232,8 @@ class Batch:
                     change.decide(c.PushClocks(seconds=outage_seconds), now)
         elif job is not None and isinstance(job.command, c.Start):
             command = job.command
-            change = RunChange(
-                stream, self.get_plan(command.definition_id, command.version), None, job.priority
-            )
+            plan = self.get_plan(command.definition_id, command.version)
+            change = RunChange(stream, plan, None, job.bead)
         else:
             return None
         self.changes[stream] = change

@@ -42,6 +42,7 @@ from handrail.engine.notifier import ChangeNotifier, CommitCompleted
 from handrail.kernel import lock as locks
 from handrail.kernel.run import commands as c
 from handrail.store.rows import (
+    BeadRow,
     CommitOutcomeUnknownError,
     CommitRow,
     DispatchRow,
@@ -136,7 +137,7 @@ class GroupCommitter:
         command: Command,
         *,
         key: IdempotencyKeyRow | None = None,
-        priority: int = 0,
+        bead: BeadRow | None = None,
     ) -> CommandResult:
         """Submit a command and wait for the answer. Raises what prevented its decision or
         storage."""
@@ -150,7 +151,7 @@ class GroupCommitter:
             else:
                 future.set_result(result)
 
-        self.submit(CommandJob(stream, command, resolve, key, priority=priority))
+        self.submit(CommandJob(stream, command, resolve, key, bead=bead))
         return await future
 
     @property

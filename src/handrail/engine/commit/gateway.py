@@ -16,7 +16,7 @@ from handrail.engine.commit.run_change import encode
 from handrail.engine.environment import Clock, StoreAccess
 from handrail.engine.errors import RefusedError, refuse
 from handrail.kernel.run import commands as c
-from handrail.store.rows import DefinitionRow, IdempotencyKeyRow, StoreError, iso
+from handrail.store.rows import BeadRow, DefinitionRow, IdempotencyKeyRow, StoreError, iso
 
 if TYPE_CHECKING:
     from handrail.engine.commit.committer import GroupCommitter
@@ -50,12 +50,12 @@ class CommandGateway:
         command: Command,
         *,
         key: IdempotencyKeyRow | None = None,
-        priority: int = 0,
+        bead: BeadRow | None = None,
     ) -> CommandResult:
         """Decide and commit a command. Refused: as the kernel says, and key_reused."""
         await self.prepare()
         try:
-            result = await self._committer.execute(stream, command, key=key, priority=priority)
+            result = await self._committer.execute(stream, command, key=key, bead=bead)
         except StoreError:
             if isinstance(command, c.Start) and await self._has_started(command):
                 return CommandResult()
@@ -68,14 +68,14 @@ class CommandGateway:
         return result
 
     async def start(
-        self, definition: str, start: c.Start, key: IdempotencyKeyRow | None, priority: int
+        self, definition: str, start: c.Start, key: IdempotencyKeyRow | None, bead: BeadRow
     ) -> CommandResult:
-        """Start a run of the newest version of a definition, by id or name. Refused:
+        """Start a run of the bead, of the newest version of a definition, by id or name. Refused:
         unknown_definition, and as the kernel says."""
         newest = self._committer.plans.newest.get(definition)
         row = newest or await self.load_newest_definition(definition)
         command = replace(start, definition_id=row.workflow_id, version=row.version)
-        return await self.execute(start.run_id, command, key=key, priority=priority)
+        return await self.execute(start.run_id, command, key=key, bead=bead)
 
     async def load_newest_definition(self, definition: str) -> DefinitionRow:
         """Load the newest version, by id or name. Refused: unknown_definition."""

@@ -15,6 +15,7 @@ journal (`audit/` does, and compares). They are pure functions. Rules:
 
 from collections.abc import Sequence
 from datetime import datetime
+from typing import Any
 
 import msgspec
 from msgspec.structs import replace
@@ -221,9 +222,9 @@ def _is_open(position: Position) -> bool:
     return position.phase is CLAIMED or position.phase is OFFERED
 
 
-def bead_row(run: Run, row: RunRow) -> BeadRow:
+def bead_row(run: Run, row: RunRow, filed: BeadRow | None = None) -> BeadRow:
     """The bead's row: its status follows the run; its context is stored when the run comes to
-    rest."""
+    rest. What no run changes is as it was filed; once the row is written, it stays."""
     error = bead_error(run)
     if error is not None:
         status = "error"
@@ -231,19 +232,24 @@ def bead_row(run: Run, row: RunRow) -> BeadRow:
         status = "closed"
     else:
         status = "waiting" if run.status is RunStatus.WAITING else "in_progress"
+    changes: dict[str, Any] = {
+        "status": status,
+        "context": encode(run.context).decode(),
+        "error": encode(error).decode() if error is not None else None,
+        "workflow_id": run.definition_id,
+        "execution_id": run.id,
+        "created_at": row.created_at,
+        "updated_at": row.updated_at,
+    }
+    if filed is not None:
+        return replace(filed, **changes)
     return BeadRow(
         id=run.bead_id,
         title=run.title,
         description=run.description,
-        status=status,
         priority=row.priority,
         filed_by=run.filed_by,
-        context=encode(run.context).decode(),
-        error=encode(error).decode() if error is not None else None,
-        workflow_id=run.definition_id,
-        execution_id=run.id,
-        created_at=row.created_at,
-        updated_at=row.updated_at,
+        **changes,
     )
 
 
@@ -352,6 +358,7 @@ class RunChange:
 
     __slots__ = (
         "after",
+        "bead",
         "before",
         "consumed",
         "effects",
@@ -360,16 +367,15 @@ class RunChange:
         "keys",
         "messages",
         "plan",
-        "priority",
         "run",
         "sessions",
         "stream",
     )
 
     def __init__(
-        self, stream: str, plan: Plan, before: CachedRun | None, priority: int = 0
+        self, stream: str, plan: Plan, before: CachedRun | None, bead: BeadRow | None = None
     ) -> None:
-        self.stream, self.plan, self.before, self.priority = stream, plan, before, priority
+        self.stream, self.plan, self.before, self.bead = stream, plan, before, bead
         self.run: Run | None = before.run if before is not None else None
         self.events: tuple[RunEvent, ...] = ()
         self.effects: tuple[RunEffect, ...] = ()
@@ -434,7 +440,9 @@ class RunChange:
                 updated_at=at,
             )
         else:
-            row = execution_row(before, run, entry.hash, due, at, self.priority)
+            row = execution_row(
+                before, run, entry.hash, due, at, self.bead.priority if self.bead is not None else 0
+            )
         self.after = CachedRun(self.plan, run, row, last_event_at, due)
         has_new_status = old_run is None or old_run.status is not run.status
         dispatches, closed = _dispatch_rows(old_run, run, row, at, self.sessions)
@@ -443,7 +451,7 @@ class RunChange:
             entry=entry,
             row=row,
             position_only=only_moved,
-            bead=bead_row(run, row) if has_new_status or run.has_ended else None,
+            bead=bead_row(run, row, self.bead) if has_new_status or run.has_ended else None,
             transitions=transition_rows(run, events),
             approvals=approval_rows(old_run, run, events, at),
             dispatches=dispatches,

@@ -70,7 +70,7 @@ class BeadService:
         *,
         title: str,
         description: str = "",
-        workflow_id: str = "",
+        workflow_id: str | None = None,
         context: dict[str, Any] | None = None,
         review: Literal["required", "skip"] | None = None,
         priority: int = 0,
@@ -89,10 +89,9 @@ class BeadService:
             )
         self._access.check_open()
         bead_id, run_id = uuid7().hex, uuid7().hex if workflow_id else ""
-        request = ["bead", workflow_id, title, description, context, review, priority]
-        key_row = self._gateway.key_row(
-            key, filed_by, request, {"execution_id": run_id, "bead_id": bead_id}
-        )
+        request = ["bead", workflow_id or "", title, description, context, review, priority]
+        answer = {"execution_id": run_id, "bead_id": bead_id}
+        key_row = self._gateway.key_row(key, filed_by, request, answer)
         start = c.Start(
             run_id=run_id,
             bead_id=bead_id,
@@ -102,26 +101,29 @@ class BeadService:
             context=context or {},
             review=review,
         )
+        bead = new_bead_row(start, priority, iso(self._clock()))
         if not workflow_id:
-            return await self._create_idle(start, key_row, priority)
-        result = await self._gateway.start(workflow_id, start, key_row, priority)
+            return await self._create_idle(bead, key_row, review)
+        result = await self._gateway.start(workflow_id, start, key_row, bead)
         if result.duplicate_of is not None:
             return await self.get(first_answer(result.duplicate_of)["bead_id"])
         if result.run is None or result.row is None:  # the connection broke, but the run began
             return await self.get(bead_id)
-        return _run_view(result.run, bead_row(result.run, result.row))
+        return _run_view(result.run, bead_row(result.run, result.row, bead))
 
     async def _create_idle(
-        self, start: c.Start, key_row: IdempotencyKeyRow | None, priority: int
+        self,
+        bead: BeadRow,
+        key_row: IdempotencyKeyRow | None,
+        review: Literal["required", "skip"] | None,
     ) -> BeadView:
         """Create a bead without a run."""
-        if start.review is not None:
+        if review is not None:
             refuse(
                 "no_workflow",
-                f"'{start.title[:80]}' says how it is reviewed, and names no definition",
+                f"'{bead.title[:80]}' says how it is reviewed, and names no definition",
                 "leave `review` out, or name the definition",
             )
-        bead = _idle_bead(start, priority, iso(self._clock()))
         first = await self._access.call(self._store.beads.create, bead, key_row)
         if first is None:
             return _to_view(bead)
@@ -274,7 +276,7 @@ class BeadService:
                 review=await self._last_review(row.execution_id),
                 from_step_id=from_node,
             )
-            result = await self._gateway.start(definition, command, key_row, row.priority)
+            result = await self._gateway.start(definition, command, key_row, row)
         first = result.duplicate_of
         return run_id if first is None else first_answer(first)["execution_id"]
 
@@ -410,8 +412,8 @@ def _check_file(name: str, content: bytes, content_type: str) -> None:
         refuse("file_too_large", message, "put it elsewhere, and its address into the context")
 
 
-def _idle_bead(start: c.Start, priority: int, at: str) -> BeadRow:
-    """The row of a bead without a run."""
+def new_bead_row(start: c.Start, priority: int, at: str) -> BeadRow:
+    """The row of a bead as it is filed, before its first run."""
     return BeadRow(
         id=start.bead_id,
         title=start.title,

@@ -21,6 +21,7 @@ from handrail.engine.environment import EngineSettings, StoreAccess
 from handrail.engine.errors import RefusedError
 from handrail.engine.notifier import ChangeNotifier
 from handrail.engine.queries.runs import PAGE_ENTRIES, RunReader
+from handrail.engine.services.beads import new_bead_row
 from handrail.kernel.decision import Value
 from handrail.kernel.run import commands as c
 from handrail.kernel.run.events import RunEvent
@@ -154,7 +155,9 @@ class RunService:
             paths=paths,
             from_step_id=from_step_id,
         )
-        first = (await self._gateway.start(definition, command, key_row, priority)).duplicate_of
+        bead = new_bead_row(command, priority, at="")  # the run's first commit sets the time
+        result = await self._gateway.start(definition, command, key_row, bead)
+        first = result.duplicate_of
         return self.handle(run_id if first is None else first_answer(first)["execution_id"])
 
     def handle(self, run_id: str) -> RunHandle:

@@ -38,17 +38,10 @@ DEFINITION_REFUSALS = {"unknown_definition": "workflow_id", "no_workflow": "work
 
 @serves(BeadCalls.create)
 async def create_bead(engine: Engine, caller: Caller, key: str, data: NewBead) -> BeadView:
+    names = [name for name in NewBead.__struct_fields__ if not hasattr(AuthoredBody, name)]
+    fields: dict[str, Any] = {name: getattr(data, name) for name in names}
     try:
-        return await engine.beads.create(
-            title=data.title,
-            description=data.description,
-            workflow_id=data.workflow_id or "",
-            context=data.context,
-            review=data.review,
-            priority=data.priority,
-            filed_by=caller.name,
-            key=key,
-        )
+        return await engine.beads.create(**fields, filed_by=caller.name, key=key)
     except RefusedError as refused:
         raise refusal_at_field(refused, **DEFINITION_REFUSALS) from refused
 
