@@ -30,6 +30,10 @@ from handrail.kernel.run.state import Run
 from handrail.store.rows import CommitOutcomeUnknownError, StoreError
 from handrail.store.store import Store
 
+P = ParamSpec("P")
+T = TypeVar("T")
+log = logging.getLogger("handrail.engine")
+
 
 class EngineSettings(Value):
     """How an engine runs; `kernel` holds what definitions are checked and runs are decided by."""
@@ -76,11 +80,6 @@ def steady_clock(
         started_at = max(started_at, not_before)
     started_monotonic = monotonic()
     return lambda: started_at + timedelta(seconds=monotonic() - started_monotonic)
-
-
-P = ParamSpec("P")
-T = TypeVar("T")
-log = logging.getLogger("handrail.engine")
 
 
 class StoreThreads:

@@ -2,7 +2,7 @@
 
 Pass 1 walks the commits in order: each must follow from the one before, have exactly the entries it
 says, and each entry must follow from the last one of its stream. Pass 2 replays every run, lock and
-channel and compares its rows (`run_rows.py`, `channel_rows.py`).
+channel and compares its rows (`row_checks.py`).
 
 What this cannot see by itself: a record whose end was cut off or written anew, with all hashes and
 rows to match. A head that was stored elsewhere shows it: every head that the database ever had is

@@ -472,7 +472,10 @@ class GroupCommitter:
             return True
         self._messages_in_delivery.discard(job.message_id)
         self._notify(
-            job, EngineBusyError(f"'{job.stream}' is changed by others all the time; try again")
+            job,
+            EngineBusyError(
+                f"'{job.stream}': {WRITE_CONFLICTS_MAX} write conflicts in a row; retry"
+            ),
         )
         return False
 

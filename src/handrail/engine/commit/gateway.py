@@ -111,11 +111,9 @@ class CommandGateway:
         if len(key) > IDEMPOTENCY_KEY_CHARS_MAX or not key.isprintable():
             refuse(
                 "bad_key",
-                (
-                    f"the key {key[:40]!r} is longer than {IDEMPOTENCY_KEY_CHARS_MAX} characters, "
-                    "or no plain text"
-                ),
-                "take a UUID",
+                f"the idempotency key {key[:40]!r} has more than {IDEMPOTENCY_KEY_CHARS_MAX} "
+                "characters, or control characters",
+                "use a UUID",
             )
         return IdempotencyKeyRow(
             key=key,

@@ -167,7 +167,7 @@ class RunQueries:
         if q is not None and (len(q) > QUERY_CHARS_MAX or not q.isprintable()):
             refuse(
                 "bad_query",
-                f"what is looked for is longer than {QUERY_CHARS_MAX} characters, or no plain text",
+                f"the search text has more than {QUERY_CHARS_MAX} characters, or unprintable ones",
                 "look for a part of a title, or the beginning of an id",
             )
         rows = await self._access.query(
@@ -204,8 +204,8 @@ class RunQueries:
         if len(ids) > RUN_IDS_MAX:
             refuse(
                 "bad_limit",
-                f"at most {RUN_IDS_MAX} runs are told of at a time, not {len(ids)}",
-                "ask for some, then for the others",
+                f"{len(ids)} ids in one request; at most {RUN_IDS_MAX}",
+                "split them over several requests",
             )
         return tuple([await self.summary(run) for run in await self._reader.load([*ids])])
 

@@ -189,8 +189,8 @@ class BeadService:
             for _ in range(WRITE_ATTEMPTS_MAX):
                 if await self._patch(bead_id, context_patch, by):
                     return await self.get(bead_id)
-        message = f"bead '{bead_id}' is changed by others all the time"
-        raise RefusedError(Refusal(code="bead_busy", message=message, hint="try again"))
+        message = f"bead '{bead_id}': {WRITE_ATTEMPTS_MAX} write conflicts in a row"
+        raise RefusedError(Refusal(code="bead_busy", message=message, hint="retry"))
 
     async def _patch(self, bead_id: str, patch: dict[str, Any], by: Person) -> bool:
         """Patch the bead; False if a concurrent writer was faster."""

@@ -93,7 +93,9 @@ class DefinitionService:
             if await self._access.call(self._store.definitions.put, newest, owner):
                 break
         else:
-            raise StoreError(f"'{workflow_id}' is defined by others all the time; try again")
+            raise StoreError(
+                f"definition '{workflow_id}': {STORE_ATTEMPTS_MAX} write conflicts; retry"
+            )
         return StoredDefinition(
             id=workflow_id,
             name=definition.name,

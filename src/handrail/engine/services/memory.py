@@ -226,7 +226,7 @@ class MemoryService:
         if q is not None and (len(q) > QUERY_CHARS_MAX or not q.isprintable()):
             refuse(
                 "bad_query",
-                f"what is looked for is longer than {QUERY_CHARS_MAX} characters, or no plain text",
+                f"the search text has more than {QUERY_CHARS_MAX} characters, or unprintable ones",
                 "look for a part of a ticket or a resolution",
             )
         rows = await self._access.query(
@@ -282,7 +282,7 @@ class MemoryService:
             if await self._access.call(self._store.ticket_memory.change, change, write):
                 self._notifier.changes.notify(ANY_STREAM, None)
                 return row if resolution is None else await self._load(memory_id)
-        raise EngineBusyError(f"memory '{memory_id}' is being changed by others; try again")
+        raise EngineBusyError(f"memory '{memory_id}': {WRITE_CONFLICTS_MAX} write conflicts; retry")
 
 
 def _change_write(before: StreamRow | None, row: MemoryRow, change: MemoryChange) -> StreamWrite:
