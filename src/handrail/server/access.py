@@ -111,16 +111,24 @@ def describe_required_role(access: Access) -> str:
 def check_own_agent(caller: Caller, agent_id: str) -> None:
     """Check that an agent acts for itself; people are not limited by this."""
     if caller.role == "agent" and caller.name != agent_id:
-        message = f"the token of agent '{caller.name}' cannot act for '{agent_id}'"
-        raise HTTPProblemError(403, "foreign_agent", message, "use its own token")
+        raise HTTPProblemError(
+            403,
+            "foreign_agent",
+            f"the token of agent '{caller.name}' cannot act for '{agent_id}'",
+            "use its own token",
+        )
 
 
 def check_same_author(caller: Caller, *names: str | None) -> None:
     """Check that the authors named in a body, if any, are the token's owner."""
     for name in names:
         if name and name != caller.name:
-            message = f"the request says it is by '{name}', its token is of '{caller.name}'"
-            raise HTTPProblemError(403, "forged_author", message, "leave the name out")
+            raise HTTPProblemError(
+                403,
+                "forged_author",
+                f"the request says it is by '{name}', its token is of '{caller.name}'",
+                "leave the name out",
+            )
 
 
 async def check_author(
@@ -284,9 +292,12 @@ class AuthenticationMiddleware:
                 headers=CHALLENGE_HEADERS,
             )
         if not may_call(access, caller):
-            message = f"{caller.name} ({caller.role}) may not {request.method} {request.url.path}"
-            hint = f"it needs {describe_required_role(access)}"
-            raise HTTPProblemError(403, "forbidden", message, hint)
+            raise HTTPProblemError(
+                403,
+                "forbidden",
+                f"{caller.name} ({caller.role}) may not {request.method} {request.url.path}",
+                f"it needs {describe_required_role(access)}",
+            )
 
     async def _is_still_allowed(self, request: HTTPRequest, access: Access) -> bool:
         try:
@@ -323,9 +334,13 @@ class AuthenticationMiddleware:
     async def _require_caller(self, request: HTTPRequest, secret: str, kind: str) -> Caller:
         caller = await self._find_caller(request, secret, kind)
         if caller is None:
-            message = "the token is not known, was revoked, or has expired"
-            hint = "make a new one with `handrail token create`"
-            raise HTTPProblemError(401, "bad_token", message, hint, headers=CHALLENGE_HEADERS)
+            raise HTTPProblemError(
+                401,
+                "bad_token",
+                "the token is not known, was revoked, or has expired",
+                "make a new one with `handrail token create`",
+                headers=CHALLENGE_HEADERS,
+            )
         return caller
 
 
@@ -355,12 +370,14 @@ def _check_csrf(request: HTTPRequest, session: str) -> None:
     origin, host = request.headers.get("origin"), request.headers.get("host", "")
     is_foreign = origin is not None and origin.partition("://")[2] != host
     if is_foreign or not is_valid_csrf(session, request.headers.get(CSRF_HEADER, "")):
-        message = "the request does not come from the page of this server"
-        raise HTTPProblemError(403, "csrf", message, "reload the page")
+        raise HTTPProblemError(
+            403, "csrf", "the request does not come from the page of this server", "reload the page"
+        )
 
 
 def check_same_site(request: HTTPRequest) -> None:
     """Check that no page of another site has sent the form: it would act as another person."""
     if request.headers.get("sec-fetch-site", SAME_SITE_VALUES[0]) not in SAME_SITE_VALUES:
-        message = "a page of another site has sent this"
-        raise HTTPProblemError(403, "csrf", message, "open the link itself")
+        raise HTTPProblemError(
+            403, "csrf", "a page of another site has sent this", "open the link itself"
+        )

@@ -69,11 +69,13 @@ async def find_valid_link(engine: Engine, secret: str) -> AnswerLinkRow:
     if row is None or not hmac.compare_digest(row.digest, secret_digest):
         raise HTTPProblemError(401, "bad_link", "this link is not known here", "ask for a new one")
     if row.used_at is not None:
-        message = f"this link was used at {row.used_at}"
-        raise HTTPProblemError(410, "link_used", message, "it answers once")
+        raise HTTPProblemError(
+            410, "link_used", f"this link was used at {row.used_at}", "it answers once"
+        )
     if parse_iso(row.expires_at) <= engine.clock():
-        message = f"this link was good until {row.expires_at}"
-        raise HTTPProblemError(410, "link_expired", message, "ask for a new one")
+        raise HTTPProblemError(
+            410, "link_expired", f"this link was good until {row.expires_at}", "ask for a new one"
+        )
     return row
 
 
@@ -84,11 +86,16 @@ async def current_person(engine: Engine, row: AnswerLinkRow) -> Person:
     callers = [caller_from_credential(token, engine.clock()) for token in tokens]
     levels = [PERSON_LEVELS.get(caller.role, -1) for caller in callers if caller is not None]
     if tokens and not levels:
-        message = f"{row.name} has no token any more, so this link is nobody's"
-        raise HTTPProblemError(403, "not_allowed", message, "ask an admin")
+        raise HTTPProblemError(
+            403,
+            "not_allowed",
+            f"{row.name} has no token any more, so this link is nobody's",
+            "ask an admin",
+        )
     level = min(PERSON_LEVELS[role], max(levels, default=PERSON_LEVELS[role]))
     if level < 0:
-        message = f"{row.name} is no person here any more"
-        raise HTTPProblemError(403, "not_allowed", message, "ask an admin")
+        raise HTTPProblemError(
+            403, "not_allowed", f"{row.name} is no person here any more", "ask an admin"
+        )
     by_level: dict[int, PersonRole] = {0: "viewer", 1: "operator", 2: "ceo", 3: "admin"}
     return Person(name=row.name, role=by_level[level])

@@ -100,7 +100,7 @@ class ServerApp:
         self.credentials = CredentialCache(engine)
         self.idempotent_responses = IdempotentResponses(engine)
         self.audit_verifier = audit.AuditVerifier(engine)
-        self.metrics = ServerMetrics(engine, self.long_polls)
+        self.metrics = ServerMetrics(engine, lambda: self.long_polls.count)
         self.webhook_sender = webhooks.WebhookSender(engine, self.settings)
         self.agent_logging = AgentLogger(engine.settings.lease)
         self.web_app_files = web_app.load_web_app()

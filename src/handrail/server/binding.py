@@ -183,9 +183,11 @@ def _decode_data(raw: bytes, operation: Operation[..., Any]) -> Any:  # noqa: AN
 
 
 def _bad_parameter(path: str, message: str) -> HTTPProblemError:
-    detail = f"the request cannot be read: {path}: {message}"
     return HTTPProblemError(
-        422, "bad_parameter", detail, errors=(FieldError("bad_parameter", path, message),)
+        422,
+        "bad_parameter",
+        f"the request cannot be read: {path}: {message}",
+        errors=(FieldError("bad_parameter", path, message),),
     )
 
 
@@ -210,8 +212,9 @@ def decode_body(raw: bytes, body_type: Any) -> Any:  # noqa: ANN401 - of the wan
     except msgspec.ValidationError as error:
         raise _bad_body(str(error)) from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        message = f"the request body is not valid JSON: {error}"
-        raise HTTPProblemError(400, "bad_json", message, "send one JSON object") from error
+        raise HTTPProblemError(
+            400, "bad_json", f"the request body is not valid JSON: {error}", "send one JSON object"
+        ) from error
 
 
 def _bad_body(reason: str) -> HTTPProblemError:
@@ -220,8 +223,9 @@ def _bad_body(reason: str) -> HTTPProblemError:
     field_error = FieldError(
         "bad_value", path, message, "see /api/v1/openapi.json for what it takes"
     )
-    detail = f"the body cannot be used: {path}: {message}"
-    return HTTPProblemError(422, "bad_body", detail, errors=(field_error,))
+    return HTTPProblemError(
+        422, "bad_body", f"the body cannot be used: {path}: {message}", errors=(field_error,)
+    )
 
 
 def _split_error(reason: str) -> tuple[str, str]:

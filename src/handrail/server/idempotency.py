@@ -110,8 +110,13 @@ class IdempotentResponses:
             finally:
                 self._repeats -= 1
         if not original.done():
-            message = "a request with this key is under way, and it takes long"
-            raise HTTPProblemError(503, "under_way", message, "try again", headers=RETRY_HEADERS)
+            raise HTTPProblemError(
+                503,
+                "under_way",
+                "a request with this key is under way, and it takes long",
+                "try again",
+                headers=RETRY_HEADERS,
+            )
         return original.result()
 
     def store(
@@ -197,8 +202,9 @@ class IdempotencyMiddleware:
         if not isinstance(row, IdempotencyKeyRow):
             await self._handle_first(scope, receive, send, (KEY_PREFIX + key, actor, digest))
         elif row.digest != digest:
-            message = f"the key '{key}' was used for another request"
-            raise HTTPProblemError(422, "key_reused", message, "take a new key")
+            raise HTTPProblemError(
+                422, "key_reused", f"the key '{key}' was used for another request", "take a new key"
+            )
         else:
             await _send_stored(row, send)
 
@@ -265,9 +271,12 @@ class ResponseRecorder:
 async def _send_stored(row: IdempotencyKeyRow, send: Send) -> None:
     stored = msgspec.json.decode(row.answer, type=StoredResponse)
     if stored.shown_once:
-        message = "this was done before, and its answer, which held a secret, is kept nowhere"
-        hint = "revoke what it made, and take a new key"
-        raise HTTPProblemError(409, "shown_once", message, hint)
+        raise HTTPProblemError(
+            409,
+            "shown_once",
+            "this was done before, and its answer, which held a secret, is kept nowhere",
+            "revoke what it made, and take a new key",
+        )
     body = base64.b64decode(stored.body)
     headers = [(name.encode(), value.encode("latin-1")) for name, value in stored.headers.items()]
     headers += [(b"content-length", str(len(body)).encode()), (b"idempotent-replayed", b"true")]

@@ -24,7 +24,6 @@ from handrail.server.access import (
     split_authorization,
 )
 from handrail.server.problems import RETRY_HEADERS, HTTPProblemError
-from handrail.server.prometheus import path_template
 
 if TYPE_CHECKING:
     from handrail.server.app import ServerApp
@@ -46,6 +45,8 @@ SECURITY_HEADERS = (
     (b"cross-origin-opener-policy", b"same-origin"),
 )
 NO_STORE = (b"cache-control", b"no-store")
+UNKNOWN_PATH = "(other)"
+"""In metrics and logs: paths that are no template would grow without bound."""
 SECRET_HEADERS = (b"authorization", b"cookie")
 
 
@@ -116,7 +117,7 @@ class OuterMiddleware:
         except HTTPProblemError as problem:
             await response.send_problem(problem)
         except Exception as error:
-            path = path_template(scope)
+            path = _path_template(scope)
             log_event(log, "request_failed", method=scope["method"], path=path, error=error)
             internal = HTTPProblemError(500, "internal", "the server failed", "its log says why")
             await response.send_problem(internal)
@@ -130,14 +131,15 @@ class OuterMiddleware:
 
     def _record_response(self, scope: Mapping[str, object], status: int, began: float) -> None:
         seconds = time.perf_counter() - began
-        self.server_app.metrics.record_response(scope, status, seconds)
+        method, path = str(scope["method"]), _path_template(scope)
+        self.server_app.metrics.record_response(method, path, status, seconds)
         if log.isEnabledFor(logging.DEBUG):
             caller = cast("Caller | None", scope.get("user"))
             log_event(
                 log,
                 "request",
-                method=scope["method"],
-                path=path_template(scope),
+                method=method,
+                path=path,
                 status=status,
                 seconds=round(seconds, 6),
                 actor=caller.name if caller is not None else None,
@@ -166,6 +168,10 @@ class OuterMiddleware:
         self.calls.take(caller_key, now)
 
 
+def _path_template(scope: Mapping[str, object]) -> str:
+    return str(scope.get("path_template", "")) or UNKNOWN_PATH
+
+
 def _read_secret(scope: Scope) -> str:
     """Return the request's token, else its session; empty without either."""
     headers: dict[bytes, bytes] = {}
@@ -180,8 +186,7 @@ def _read_secret(scope: Scope) -> str:
 def _check_no_nul(scope: Scope) -> None:
     """Reject a NUL in the address: no name has one, and no query should."""
     if "\0" in scope["path"] or b"%00" in scope["query_string"]:
-        message = "there is a NUL in the address"
-        raise HTTPProblemError(400, "bad_address", message, "leave it out")
+        raise HTTPProblemError(400, "bad_address", "there is a NUL in the address", "leave it out")
 
 
 class CountedBody:
@@ -197,9 +202,12 @@ class CountedBody:
             self.size += size
             self._middleware.body_bytes += size
             if self._middleware.body_bytes > BODIES_BYTES_MAX:
-                message = "the bodies of requests that are under way are too large together"
                 raise HTTPProblemError(
-                    503, "too_much_at_once", message, "try again", headers=RETRY_HEADERS
+                    503,
+                    "too_much_at_once",
+                    "the bodies of requests that are under way are too large together",
+                    "try again",
+                    headers=RETRY_HEADERS,
                 )
         return message
 

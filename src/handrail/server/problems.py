@@ -119,8 +119,12 @@ def problem_from(error: Exception) -> HTTPProblemError | None:
         case InvalidDefinitionError():
             return _problem_from_definition(error)
         case StoreError():
-            message = "the database cannot be used now; try again; the server's log says why"
-            return HTTPProblemError(503, "unavailable", message, headers=RETRY_HEADERS)
+            return HTTPProblemError(
+                503,
+                "unavailable",
+                "the database cannot be used now; try again; the server's log says why",
+                headers=RETRY_HEADERS,
+            )
         case HTTPException():
             code = HTTPStatus(error.status_code).phrase.lower().replace(" ", "_")
             return HTTPProblemError(
@@ -161,8 +165,9 @@ def refusal_at_field(refused: RefusedError, **fields: str) -> Exception:
 
 def missing_field(field: str, hint: str) -> HTTPProblemError:
     """Return the problem of a field that what the body says requires."""
-    message = f"the action needs `{field}`"
-    return HTTPProblemError(422, "bad_body", message, hint, field=field, field_code="missing")
+    return HTTPProblemError(
+        422, "bad_body", f"the action needs `{field}`", hint, field=field, field_code="missing"
+    )
 
 
 def field_errors(problems: Sequence[DocumentProblem]) -> tuple[FieldError, ...]:
@@ -171,5 +176,9 @@ def field_errors(problems: Sequence[DocumentProblem]) -> tuple[FieldError, ...]:
 
 def _problem_from_definition(error: InvalidDefinitionError) -> HTTPProblemError:
     count = len(error.problems)
-    message = f"the definition has {count} error{'s' if count > 1 else ''}; nothing was stored"
-    return HTTPProblemError(422, "invalid_definition", message, errors=field_errors(error.problems))
+    return HTTPProblemError(
+        422,
+        "invalid_definition",
+        f"the definition has {count} error{'s' if count > 1 else ''}; nothing was stored",
+        errors=field_errors(error.problems),
+    )

@@ -12,7 +12,7 @@ reports the same: use one server, or the maximum. Rules
 
 import asyncio
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator
 from datetime import datetime
 from typing import Any, Literal, NamedTuple
 
@@ -25,7 +25,6 @@ from handrail.engine.commit.run_change import RunChange
 from handrail.engine.engine import Engine
 from handrail.engine.notifier import CommitCompleted, EngineNotification
 from handrail.kernel.run.events import Ended, Started
-from handrail.server.long_polls import LongPolls
 from handrail.store.rows import StoreError, parse_iso
 from handrail.store.stats import OpenWorkCount
 
@@ -111,8 +110,8 @@ _METHODS = frozenset(operation.method for operation in OPERATIONS)
 class ServerMetrics:
     """The metrics of one server; a listener of its engine."""
 
-    def __init__(self, engine: Engine, waits: LongPolls) -> None:
-        self.engine, self.waits = engine, waits
+    def __init__(self, engine: Engine, count_waiting: Callable[[], int]) -> None:
+        self.engine, self.count_waiting = engine, count_waiting
         self.registry = CollectorRegistry()
         metrics: dict[str, Any] = {
             name: _METRIC_CLASSES[spec.kind](
@@ -144,9 +143,8 @@ class ServerMetrics:
                 elif isinstance(event, Ended):
                     self._ended.labels(event.status.value, event.stop.rule.value).inc()
 
-    def record_response(self, scope: Mapping[str, object], status: int, seconds: float) -> None:
-        """Count a response that has begun."""
-        path, method = path_template(scope), str(scope["method"])
+    def record_response(self, method: str, path: str, status: int, seconds: float) -> None:
+        """Count a response that has begun; `path` is a template."""
         method = method if method in _METHODS else OTHER_LABEL
         self._requests.labels(method, path, str(status)).inc()
         self._request_seconds.labels(method, path).observe(seconds)
@@ -172,7 +170,7 @@ class ServerMetrics:
         self._query = None
 
     def _families(self, values: dict[str, Values]) -> Iterator[Metric]:
-        values["handrail_http_waiting_requests"] = {(): self.waits.count}
+        values["handrail_http_waiting_requests"] = {(): self.count_waiting()}
         values["handrail_engine_up"] = {(): float(self.engine.failure is None)}
         for name, spec in METRICS.items():
             if name in values:
@@ -180,11 +178,6 @@ class ServerMetrics:
                 for labels, value in sorted(values[name].items()):
                     family.add_metric(labels, value)
                 yield family
-
-
-def path_template(scope: Mapping[str, object]) -> str:
-    """Return the path's template; OTHER_LABEL for an unknown path."""
-    return str(scope.get("path_template", "")) or OTHER_LABEL
 
 
 def compute_gauges(standing: list[OpenWorkCount] | None, now: datetime) -> dict[str, Values]:

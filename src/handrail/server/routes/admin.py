@@ -73,8 +73,11 @@ def issue_token(request: NewToken, *, by: str, engine: Engine) -> tuple[str, Cre
         raise _bad_token_request("works_as", "no agent works as ceo: that is a person")
     seconds_valid = parse_duration(request.expires) if request.expires is not None else None
     if request.expires is not None and not 0 < (seconds_valid or 0) <= EXPIRES_SECONDS_MAX:
-        message = f"'{request.expires[:40]}' is no duration, or longer than ten years"
-        raise _bad_token_request("expires", message, "say 30d or 12h")
+        raise _bad_token_request(
+            "expires",
+            f"'{request.expires[:40]}' is no duration, or longer than ten years",
+            "say 30d or 12h",
+        )
     return issue_credential(
         "token",
         name=name,
@@ -89,11 +92,13 @@ def issue_token(request: NewToken, *, by: str, engine: Engine) -> tuple[str, Cre
 def _check_name(field: str, name: str) -> None:
     """Check a name: the record identifies actors by name, and URLs contain agent ids."""
     if name == ENGINE_ACTOR:
-        message = f"'{ENGINE_ACTOR}' is how the engine itself signs"
-        raise _bad_token_request(field, message, "take another name")
+        raise _bad_token_request(
+            field, f"'{ENGINE_ACTOR}' is how the engine itself signs", "take another name"
+        )
     if field == "agent" and ("/" in name or name in (".", "..")):
-        message = f"'{name}' cannot be part of an address"
-        raise _bad_token_request(field, message, "take an id without a slash")
+        raise _bad_token_request(
+            field, f"'{name}' cannot be part of an address", "take an id without a slash"
+        )
 
 
 def _bad_token_request(path: str, message: str, hint: str = "") -> HTTPProblemError:
@@ -111,8 +116,12 @@ async def list_tokens(engine: Engine) -> Page[TokenView]:
 @serves(TokenCalls.revoke)
 async def revoke_token(engine: Engine, credentials: CredentialCache, token_id: str) -> None:
     if not await engine.credentials.revoke(token_id):
-        message = f"there is no token '{token_id}' in use"
-        raise HTTPProblemError(404, "unknown_token", message, "look at the list of tokens")
+        raise HTTPProblemError(
+            404,
+            "unknown_token",
+            f"there is no token '{token_id}' in use",
+            "look at the list of tokens",
+        )
     credentials.clear()
 
 
@@ -157,8 +166,12 @@ async def end_session(
 ) -> None:
     ids = [row.id for row in await _visible_sessions(engine, caller)]
     if session_id not in ids or not await engine.credentials.revoke(session_id):
-        message = f"there is no session '{session_id[:80]}' in use"
-        raise HTTPProblemError(404, "unknown_session", message, "look at the list of sessions")
+        raise HTTPProblemError(
+            404,
+            "unknown_session",
+            f"there is no session '{session_id[:80]}' in use",
+            "look at the list of sessions",
+        )
     credentials.clear()
 
 

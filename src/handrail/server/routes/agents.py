@@ -68,14 +68,21 @@ async def register_agent(engine: Engine, caller: Caller, key: str, data: NewAgen
 def _check_roles(caller: Caller, roles: tuple[str, ...]) -> None:
     """Raise 403 if the token does not allow its agent these roles."""
     if "ceo" in roles:
-        message = f"no agent works as ceo, and '{caller.name}' is one: that is a person"
-        raise HTTPProblemError(403, "forbidden_role", message, "leave the role out")
+        raise HTTPProblemError(
+            403,
+            "forbidden_role",
+            f"no agent works as ceo, and '{caller.name}' is one: that is a person",
+            "leave the role out",
+        )
     allowed_roles = caller.works_as
     forbidden = [role for role in roles if allowed_roles is not None and role not in allowed_roles]
     if allowed_roles is not None and forbidden:
-        message = f"the token of '{caller.name}' does not let it work as {', '.join(forbidden)}"
-        hint = f"it may as: {', '.join(allowed_roles) or 'nothing'}"
-        raise HTTPProblemError(403, "forbidden_role", message, hint)
+        raise HTTPProblemError(
+            403,
+            "forbidden_role",
+            f"the token of '{caller.name}' does not let it work as {', '.join(forbidden)}",
+            f"it may as: {', '.join(allowed_roles) or 'nothing'}",
+        )
 
 
 @serves(AgentCalls.list)
@@ -101,8 +108,12 @@ async def enable_agent(engine: Engine, agent_id: str, data: AgentPatch) -> Agent
 async def remove_agent(engine: Engine, caller: Caller, agent_id: str) -> None:
     check_own_agent(caller, agent_id)
     if caller.role == "agent" and not (await engine.agents.get(agent_id)).enabled:
-        message = f"agent '{agent_id}' is disabled, and stays so until somebody enables it"
-        raise HTTPProblemError(403, "agent_disabled", message, "a ceo can remove it")
+        raise HTTPProblemError(
+            403,
+            "agent_disabled",
+            f"agent '{agent_id}' is disabled, and stays so until somebody enables it",
+            "a ceo can remove it",
+        )
     await engine.agents.remove(agent_id)
 
 
@@ -131,8 +142,12 @@ async def heartbeat_agent(
 
 
 def _unregistered_problem(agent_id: str) -> HTTPProblemError:
-    message = f"agent '{agent_id[:200]}' is not registered, or was removed"
-    return HTTPProblemError(409, "no_session", message, "register it with POST /api/v1/agents")
+    return HTTPProblemError(
+        409,
+        "no_session",
+        f"agent '{agent_id[:200]}' is not registered, or was removed",
+        "register it with POST /api/v1/agents",
+    )
 
 
 @serves(DispatchCalls.claim)
@@ -218,5 +233,11 @@ def _check_complete(data: DispatchResult) -> None:
         return
     name, hint = REQUIRED_FIELDS.get(data.outcome, ("", ""))
     if name and not "".join(getattr(data, name)).strip():
-        message = f"a result that says {data.outcome} needs `{name}`"
-        raise HTTPProblemError(422, "bad_result", message, hint, field=name, field_code="missing")
+        raise HTTPProblemError(
+            422,
+            "bad_result",
+            f"a result that says {data.outcome} needs `{name}`",
+            hint,
+            field=name,
+            field_code="missing",
+        )

@@ -133,8 +133,13 @@ async def create_answer_link(
     await engine.approvals.check_may_answer(approval_id, person)
     link_seconds = parse_duration(data.expires) if data.expires else LINK_SECONDS_MAX
     if not link_seconds:
-        message = f"'{data.expires}' is not a duration"
-        raise HTTPProblemError(422, "bad_value", message, "write 2d or 12h", field="expires")
+        raise HTTPProblemError(
+            422,
+            "bad_value",
+            f"'{data.expires}' is not a duration",
+            "write 2d or 12h",
+            field="expires",
+        )
     secret, now = make_link_secret(), engine.clock()
     row = make_link_row(secret, approval, person, by=caller.name, now=now, seconds=link_seconds)
     await engine.approvals.add_link(row)
@@ -153,8 +158,12 @@ def _link_person(caller: Caller, new_link: NewLink) -> Person:
     if not new_link.name or new_link.name == caller.name:
         return caller.person
     if not caller.is_at_least("admin"):
-        message = f"{caller.name} ({caller.role}) makes links for itself, not for '{new_link.name}'"
-        raise HTTPProblemError(403, "foreign_link", message, "an admin makes them for others")
+        raise HTTPProblemError(
+            403,
+            "foreign_link",
+            f"{caller.name} ({caller.role}) makes links for itself, not for '{new_link.name}'",
+            "an admin makes them for others",
+        )
     return Person(name=new_link.name, role=new_link.role)
 
 
@@ -195,11 +204,19 @@ async def _find_open_approval(engine: Engine, row: AnswerLinkRow) -> tuple[Appro
     approval = await engine.approvals.get(row.approval_id)
     if approval.status != "open":
         by = f" by {approval.by}" if approval.by else ""
-        message = f"what this link is about is {approval.status}{by}"
-        raise HTTPProblemError(409, "not_open", message, "there is nothing to answer")
+        raise HTTPProblemError(
+            409,
+            "not_open",
+            f"what this link is about is {approval.status}{by}",
+            "there is nothing to answer",
+        )
     if approval.digest != row.shown:
-        message = "what this link is about shows something else by now"
-        raise HTTPProblemError(409, "changed", message, "ask for a new link")
+        raise HTTPProblemError(
+            409,
+            "changed",
+            "what this link is about shows something else by now",
+            "ask for a new link",
+        )
     person = await current_person(engine, row)
     await engine.approvals.check_may_answer(row.approval_id, person)
     return approval, person
@@ -217,8 +234,9 @@ async def _answer_by_link(
         )
     except RefusedError as refused:
         if refused.refusal.code == "key_reused":
-            message = "this link was used before"
-            raise HTTPProblemError(410, "link_used", message, "it answers once") from refused
+            raise HTTPProblemError(
+                410, "link_used", "this link was used before", "it answers once"
+            ) from refused
         raise
     await engine.approvals.use_link(row.id)
     status = run.terminal_status.value if run.terminal_status is not None else None
@@ -233,8 +251,9 @@ async def _read_answer(request: HTTPRequest) -> LinkAnswer:
     try:
         fields = parse_qs(raw.decode(), max_num_fields=10, errors="strict")
     except ValueError as error:
-        message = "the form cannot be read"
-        raise HTTPProblemError(400, "bad_form", message, "open the link again") from error
+        raise HTTPProblemError(
+            400, "bad_form", "the form cannot be read", "open the link again"
+        ) from error
     texts = {name: values[0].replace("\r\n", "\n") for name, values in fields.items()}
     body_fields = {name: texts[name] for name in ("text", "decision") if name in texts}
     return decode_body(msgspec.json.encode(body_fields), LinkAnswer)

@@ -59,9 +59,12 @@ class AuditVerifier:
 
     def _start(self, head: str | None) -> RunningCheck:
         if len(self._checks) >= CHECKS_MAX:
-            message = f"{CHECKS_MAX} checks of the record are requested already"
             raise HTTPProblemError(
-                503, "too_many_checks", message, "try again later", headers=RETRY_HEADERS
+                503,
+                "too_many_checks",
+                f"{CHECKS_MAX} checks of the record are requested already",
+                "try again later",
+                headers=RETRY_HEADERS,
             )
         check = self._checks[head] = RunningCheck()
         check.task = asyncio.create_task(self._run_check(head, check))
@@ -89,9 +92,12 @@ class AuditVerifier:
     def _verify(self, head: str | None, check: RunningCheck) -> Verification:
         records = self.engine.audit.open_maintenance()
         if records is None:
-            message = "the database is in the memory of this server, where only it can look"
-            hint = "serve a database on disk, or verify a backup of it: handrail verify"
-            raise HTTPProblemError(409, "in_memory", message, hint)
+            raise HTTPProblemError(
+                409,
+                "in_memory",
+                "the database is in the memory of this server, where only it can look",
+                "serve a database on disk, or verify a backup of it: handrail verify",
+            )
 
         def check_continue() -> None:
             if self._closing or not check.waiters:
@@ -114,6 +120,11 @@ async def verify_audit(
     async with long_polls.slot(caller):
         verified = await long_polls.wait_or_drain(audit_verifier.check(query.head), request)
     if verified is None:
-        message = "this server is shutting down"
-        raise HTTPProblemError(503, "draining", message, "ask another one", headers=RETRY_HEADERS)
+        raise HTTPProblemError(
+            503,
+            "draining",
+            "this server is shutting down",
+            "ask another one",
+            headers=RETRY_HEADERS,
+        )
     return AuditVerification(ok=verified.unaltered, **asdict(verified))

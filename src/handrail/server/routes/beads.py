@@ -84,8 +84,9 @@ async def _check_start_node(
     for node in document.get("nodes", ()):
         if node["type"] == "approval" and node["id"] in predecessors:
             message = f"{caller.name} (operator) may not begin at '{node_id}': '{node['id']}' is"
-            hint = "begin before it, or ask a ceo"
-            raise HTTPProblemError(403, "behind_approval", f"{message} before it", hint)
+            raise HTTPProblemError(
+                403, "behind_approval", f"{message} before it", "begin before it, or ask a ceo"
+            )
 
 
 def _find_predecessors(document: dict[str, Any], node_id: str) -> set[str]:
@@ -168,8 +169,12 @@ def content_type_of(content_type: str, name: str) -> str:
 @serves(BeadCalls.get_file)
 async def get_bead_file(engine: Engine, caller: Caller, bead_id: str, name: str) -> Response[bytes]:
     if caller.role == "agent" and not await engine.dispatches.is_held_by(caller.name, bead_id):
-        message = f"agent '{caller.name}' has no dispatch of bead '{bead_id}'"
-        raise HTTPProblemError(403, "foreign_bead", message, "claim one first")
+        raise HTTPProblemError(
+            403,
+            "foreign_bead",
+            f"agent '{caller.name}' has no dispatch of bead '{bead_id}'",
+            "claim one first",
+        )
     info, content = await engine.beads.file(bead_id, name)
     headers = {
         "content-type": info.content_type,

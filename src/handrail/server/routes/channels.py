@@ -140,8 +140,12 @@ async def control_turn(
     check_own_agent(caller, data.agent_id or caller.name)
     if data.action not in (AGENT_ACTIONS if is_agent else PERSON_ACTIONS):
         allowed = "a person" if is_agent else "the agent itself"
-        message = f"'{data.action}' is for {allowed}, and '{caller.name}' is not"
-        raise HTTPProblemError(403, "not_allowed", message, "see docs/channels.md")
+        raise HTTPProblemError(
+            403,
+            "not_allowed",
+            f"'{data.action}' is for {allowed}, and '{caller.name}' is not",
+            "see docs/channels.md",
+        )
     agent_id = caller.name if is_agent else data.agent_id
     if not agent_id and data.action not in ("pause", "unpause"):
         raise missing_field("agent_id", "say which agent is meant")
@@ -175,8 +179,12 @@ def _check_member(caller: Caller, view: ChannelView) -> None:
 
 
 def _not_a_member_problem(caller: Caller, channel_id: str) -> HTTPProblemError:
-    message = f"agent '{caller.name}' is no member of channel '{channel_id}'"
-    return HTTPProblemError(403, "not_a_member", message, "an operator can add it")
+    return HTTPProblemError(
+        403,
+        "not_a_member",
+        f"agent '{caller.name}' is no member of channel '{channel_id}'",
+        "an operator can add it",
+    )
 
 
 def _membership_problem(

@@ -259,6 +259,10 @@ def _position_key(position: str) -> tuple[int, int]:
 
 
 def _bad_position(position: str, reason: str) -> HTTPProblemError:
-    message = f"'{position}' is no position in this stream: {reason}"
-    hint = "send the `id` of the last event that was seen, or 0 for the beginning"
-    return HTTPProblemError(422, "bad_position", message, hint, field=LAST_EVENT_ID_HEADER)
+    return HTTPProblemError(
+        422,
+        "bad_position",
+        f"'{position}' is no position in this stream: {reason}",
+        "send the `id` of the last event that was seen, or 0 for the beginning",
+        field=LAST_EVENT_ID_HEADER,
+    )

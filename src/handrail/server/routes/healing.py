@@ -145,8 +145,12 @@ async def report_bug(engine: Engine, caller: Caller, data: dict[str, Any]) -> Bu
             else msgspec.convert(data, ErrorReport)
         )
     except msgspec.ValidationError as error:
-        message = f"the report cannot be used: {explain_validation_error(str(error))}"
-        raise HTTPProblemError(422, "bad_body", message, "see /api/v1/openapi.json") from error
+        raise HTTPProblemError(
+            422,
+            "bad_body",
+            f"the report cannot be used: {explain_validation_error(str(error))}",
+            "see /api/v1/openapi.json",
+        ) from error
     return await engine.bugs.report(error_report, by=caller.name)
 
 

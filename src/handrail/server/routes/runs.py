@@ -144,9 +144,11 @@ async def replay_runs(engine: Engine, data: ReplayRequest) -> ReplayResults:
     try:
         return await engine.replays.replay(data.ids, data.rules)
     except InvalidDefinitionError as error:
-        message = f"the rules cannot be used: {error}"
         raise HTTPProblemError(
-            422, "invalid_rules", message, errors=field_errors(error.problems)
+            422,
+            "invalid_rules",
+            f"the rules cannot be used: {error}",
+            errors=field_errors(error.problems),
         ) from error
     except RefusedError as refused:
         raise refusal_at_field(refused, **dict.fromkeys(RUN_ID_REFUSALS, "ids")) from refused

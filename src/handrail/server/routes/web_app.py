@@ -195,8 +195,12 @@ async def sign_in(
     if row is None and MediaType.HTML in request.headers.get("accept", ""):
         return _html_response(USED_LINK_HTML, 401)
     if row is None:
-        message = "this link was used before, or has expired"
-        raise HTTPProblemError(401, "bad_sign_in", message, "make a new one: handrail sign-in")
+        raise HTTPProblemError(
+            401,
+            "bad_sign_in",
+            "this link was used before, or has expired",
+            "make a new one: handrail sign-in",
+        )
     secret, session = issue_credential(
         "session",
         name=row.name,

@@ -41,9 +41,9 @@ from handrail.engine.services.webhooks import event_types_of
 from handrail.kernel.decision import prepare_types
 from handrail.kernel.run.state import Person
 from handrail.server.access import NAME_CHARS_MAX, SECRET_PREFIX, Caller
+from handrail.server.answer_links import link_path, make_link_row
 from handrail.server.binding import serves
 from handrail.server.problems import HTTPProblemError
-from handrail.server.routes.approvals import link_path, make_link_row
 from handrail.server.settings import ServerSettings
 from handrail.store.notifications import DeliveryRow, WebhookRow
 from handrail.store.rows import StoreError, iso
@@ -396,8 +396,9 @@ async def _check_new_webhook(new_webhook: NewWebhook, settings: ServerSettings) 
         name = recipient.name
         if not name.strip() or not name.isprintable() or len(name) > NAME_CHARS_MAX:
             field = f"people[{n}].name"
-            message = f"{field} is empty, too long, or not plain text"
-            raise HTTPProblemError(422, "bad_name", message, field=field)
+            raise HTTPProblemError(
+                422, "bad_name", f"{field} is empty, too long, or not plain text", field=field
+            )
 
 
 def _to_view(row: WebhookRow, waiting: int, view_type: type[V]) -> V:
