@@ -148,6 +148,13 @@ def test_a_bead_is_filed_with_a_priority(ask: Any, here: Path):
     assert made["priority"] == 0
 
 
+def test_a_bead_is_filed_with_a_due_date(ask: Any, here: Path):
+    file = write_definition(here, chain(node("a"), id="dated"))
+    given = ("--title", "now", "--due", "2030-01-31T12:00:00+01:00", "--json")
+    assert json.loads(done(ask("bead", "create", file, *given)))["due_at"] == "2030-01-31T11:00:00Z"
+    assert ask("bead", "create", "dated", "--title", "x", "--due", "soon").code != 0
+
+
 def test_a_typo_in_the_definition_of_a_bead_is_told(ask: Any, here: Path):
     path = write_definition(here, chain(node("a"), name="typo") | {"tite": "x"})
     called = ask("bead", "create", path, "--title", "x")

@@ -2,6 +2,7 @@
 
 import asyncio
 import hashlib
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -30,6 +31,9 @@ OLA = Person(name="ola", role="operator")
 VIEWER = Person(name="vic", role="viewer")
 
 
+DUE_DAYS = {"soon": 1, "late": 2, "later": 3}
+
+
 # Filing
 
 
@@ -44,6 +48,39 @@ def test_a_bead_without_a_definition_waits_for_one(url: str, clock: ManualClock)
             assert {name: getattr(bead, name) for name in wanted} == wanted
             assert await engine.beads.get(bead.id) == bead
             assert (await engine.beads.list()).items == (bead,)
+
+    run_async(play())
+
+
+def test_beads_are_sorted_by_when_they_are_due_and_found_by_it(url: str, clock: ManualClock):
+    """A run neither sets nor changes the date, and those without a date come last."""
+
+    async def play():
+        async with manual_engine(url, clock) as engine:
+            await engine.define(ONE)
+            days = {name: datetime(2030, 1, day, tzinfo=UTC) for name, day in DUE_DAYS.items()}
+            for name in ("late", "none", "soon", "later"):
+                definition = "w" if name in ("soon", "none") else None
+                due_at = days.get(name)
+                bead = await engine.beads.create(title=name, workflow_id=definition, due_at=due_at)
+                assert bead.due_at == due_at
+                assert await engine.beads.get(bead.id) == bead
+            agent = await register_worker(engine)
+            await agent.work(Result(outcome=Outcome.SUCCESS))
+
+            async def titles(**query: Any) -> list[str]:
+                found, cursor = [], ""
+                while cursor is not None:
+                    page = await engine.beads.list(**query, limit=1, cursor=cursor)
+                    found += [bead.title for bead in page.items]
+                    cursor = page.next_cursor
+                return found
+
+            assert await titles(sort="due_at") == ["soon", "late", "later", "none"]
+            assert await titles(due_before=days["later"]) == ["soon", "late"]
+            assert await titles(due_before=days["later"], sort="due_at") == ["soon", "late"]
+            assert await titles(due_before=days["later"], type="approval") == []
+            assert await titles() == ["later", "soon", "none", "late"]
 
     run_async(play())
 

@@ -53,6 +53,22 @@ async def test_a_bead_without_a_definition_is_open_and_has_no_run(harness: Serve
     assert expect_json(await harness.viewer.get(f"/beads/{bead['id']}/executions"))["items"] == []
 
 
+async def test_a_bead_has_a_due_date_that_lists_can_ask_for(harness: ServerHarness):
+    await harness.define(PLAIN)
+    wanted = {"title": "t", "workflow_id": "plain", "due_at": "2030-01-01T13:00:00+01:00"}
+    bead = expect_json(await harness.operator.post("/beads", json=wanted), 201)
+    assert bead["due_at"] == "2030-01-01T12:00:00Z"
+    assert expect_json(await harness.viewer.get(f"/beads/{bead['id']}")) == bead
+    details = expect_json(await harness.viewer.get(f"/executions/{bead['execution_id']}/whole"))
+    assert details["bead"]["due_at"] == bead["due_at"]
+    query = "/beads?sort=due_at&due_before=2030-01-01T12:00:0"
+    assert expect_json(await harness.viewer.get(f"{query}1Z"))["items"][0]["id"] == bead["id"]
+    assert expect_json(await harness.viewer.get(f"{query}0Z"))["items"] == []
+    for wrong in ("2030-01-01T12:00:00", "tomorrow", "0001-01-01T00:00:00+14:00"):
+        answer = await harness.operator.post("/beads", json={**wanted, "due_at": wrong})
+        assert answer.status_code == 422, wrong
+
+
 async def test_a_definition_is_found_by_its_name_too(harness: ServerHarness):
     await harness.define({**PLAIN, "name": "Plain work"})
     bead = await harness.file("Plain work")

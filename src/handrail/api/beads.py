@@ -3,6 +3,7 @@
 # pyright: reportReturnType=false
 # A declaration has no body.
 
+from datetime import datetime
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta
@@ -28,6 +29,7 @@ FORM_BYTES_MAX = 64 * 1024
 """Of an upload's form, in addition to the file."""
 BeadStatus = Literal["open", "in_progress", "waiting", "closed", "error"]
 BeadType = Literal["work", "approval"]
+BeadSort = Literal["created_at", "due_at"]
 
 
 class NewBead(AuthoredBody, kw_only=True):
@@ -41,6 +43,8 @@ class NewBead(AuthoredBody, kw_only=True):
     """Default: as the definition says."""
     priority: Annotated[int, Meta(ge=-PRIORITY_MAX, le=PRIORITY_MAX)] = 0
     """Higher is sooner."""
+    due_at: Annotated[datetime, Meta(tz=True)] | None = None
+    """When the work should be done; it is shown and sorted by, and decides nothing."""
 
 
 class BeadPatch(AuthoredBody, kw_only=True):
@@ -52,6 +56,12 @@ class BeadQuery(PageQuery):
     status: Annotated[BeadStatus | None, Meta(description="Beads with this status.")] = None
     type: Annotated[BeadType | None, Meta(description="Work, or questions to people.")] = None
     workflow_id: DefinitionId | None = None
+    due_before: (
+        Annotated[datetime, Meta(tz=True, description="Work that is due before this time.")] | None
+    ) = None
+    sort: Annotated[
+        BeadSort, Meta(description="The newest first, or work by its due date, the soonest first.")
+    ] = "created_at"
 
 
 class FileQuery(Value):
@@ -71,6 +81,7 @@ class BeadCalls(CallGroup[C_co], subject="beads"):
         context: Document | None = None,
         review: Review | None = None,
         priority: int | None = None,
+        due_at: datetime | str | None = None,
         key: str = "",
     ) -> BeadView:
         """File a bead. With a definition (id or name), a run begins at once: `execution_id`. The
@@ -83,6 +94,8 @@ class BeadCalls(CallGroup[C_co], subject="beads"):
         status: BeadStatus | None = None,
         type: BeadType | None = None,  # noqa: A002 - as the API has it
         workflow_id: str | None = None,
+        due_before: datetime | str | None = None,
+        sort: BeadSort | None = None,
         limit: int | None = None,
         cursor: str = "",
     ) -> Page[BeadView]:

@@ -58,6 +58,9 @@ async def create_bead(
     priority: Annotated[
         int, typer.Option(help="Dispatches of a higher priority are offered first.")
     ] = 0,
+    due: Annotated[
+        str, typer.Option(help="When the work should be done, such as 2026-01-31T12:00:00Z.")
+    ] = "",
     database: Database = "",
     server: Server = "",
     as_json: AsJson = False,
@@ -74,6 +77,7 @@ async def create_bead(
             workflow_id=await _resolve_definition_id(client, definition),
             review=review,
             priority=priority or None,
+            due_at=due or None,
         )
     output.show(created, [f"bead {created.id}, run {created.execution_id}"], as_json=as_json)
 

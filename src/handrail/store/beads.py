@@ -16,8 +16,8 @@ BEAD_FILES_MAX = 100
 class BeadItem(BeadRow):
     """A bead in a list: work, or an approval, whose parent is the work it is about."""
 
-    type: str
-    parent_id: str | None
+    type: str = "work"
+    parent_id: str | None = None
 
 
 class FileRow(Row):
@@ -75,11 +75,21 @@ class BeadStore(Subject):
         type: Literal["work", "approval"] | None = None,  # noqa: A002 - as the column
         status: str | None = None,
         workflow_id: str | None = None,
+        due_before: str | None = None,
+        by_due: bool = False,
         before: str | None = None,
         limit: int = 50,
     ) -> list[BeadItem]:
-        """List beads by id, the newest first. The status of an approval is open or closed."""
-        filters = {"workflow_id": workflow_id, "before": before, "limit": limit}
+        """List beads by id, the newest first. The status of an approval is open or closed, and
+        only work has a due date: `by_due` lists the soonest first, those without a date last."""
+        filters: dict[str, Any] = {"workflow_id": workflow_id, "before": before, "limit": limit}
+        if type == "approval" and due_before is not None:
+            return []
+        if type != "approval" and (by_due or due_before is not None):
+            query = "beads_by_due" if by_due else "work_beads"
+            return self._fetch_filtered(
+                BeadItem, query, **filters, status=status, due_before=due_before
+            )
         pages = [
             self._fetch_filtered(BeadItem, query, **filters, **status_is)
             for query, status_is in _bead_queries(type, status)

@@ -161,6 +161,7 @@ class BeadRow(Row):
     execution_id: str | None
     created_at: Time
     updated_at: Time
+    due_at: Time | None = None
 
 
 class MessageRow(Row):

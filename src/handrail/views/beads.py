@@ -28,6 +28,7 @@ class BeadView(View):
     """Of the last run."""
     created_at: datetime
     updated_at: datetime
+    due_at: datetime | None
 
 
 class FileInfo(View):

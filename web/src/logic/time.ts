@@ -50,3 +50,6 @@ export function seconds(text: string): number | undefined {
   const sizes: Record<string, number> = { s: 1, m: 60, min: 60, h: 3_600, d: 86_400 };
   return Number(found[1]) * (sizes[found[2] ?? ""] ?? 0);
 }
+
+/** A moment from a form's local date and time; none from an empty field. */
+export const dueTime = (local: string): string | null => (local ? new Date(local).toISOString() : null);

@@ -111,6 +111,11 @@ function Head({ run, why, bead, document }: { run: Run; why: Why; bead: Bead; do
           begun <Moment at={run.created_at} />
           {bead.filed_by ? ` by ${bead.filed_by}` : ""}
         </span>
+        {bead.due_at && (
+          <span>
+            due <Moment at={bead.due_at} />
+          </span>
+        )}
         <span>{duration(Math.max(0, seconds))}</span>
         <span>{run.total_steps} steps</span>
         {run.usage.tokens > 0 && <span>{run.usage.tokens.toLocaleString()} tokens</span>}

@@ -3,6 +3,7 @@ import { useState } from "react";
 import { post } from "../api/client";
 import { useQuery } from "../api/query";
 import type { Bead, DefinitionItem, Page } from "../api/schema";
+import { dueTime } from "../logic/time";
 import { go } from "../route";
 import { Trouble } from "../ui/atoms";
 import { Dialog } from "../ui/dialog";
@@ -14,13 +15,14 @@ export function NewRun({ close, workflow = "" }: { close: () => void; workflow?:
   const [description, setDescription] = useDraft("new-run-description");
   const [chosen, setChosen] = useState(workflow);
   const [review, setReview] = useState("");
+  const [due, setDue] = useState("");
   const [busy, setBusy] = useState(false);
   const [error, setError] = useState<Error>();
   const workflowId = chosen || definitions.data?.items[0]?.id || "";
   const submit = async (): Promise<void> => {
     setBusy(true);
     try {
-      const bead = await post<Bead>("/beads", { title, description, workflow_id: workflowId, review: review || null });
+      const bead = await post<Bead>("/beads", { title, description, workflow_id: workflowId, review: review || null, due_at: dueTime(due) });
       setTitle("");
       setDescription("");
       close();
@@ -63,6 +65,10 @@ export function NewRun({ close, workflow = "" }: { close: () => void; workflow?:
             <option value="required">required</option>
             <option value="skip">skip</option>
           </select>
+        </label>
+        <label>
+          Due
+          <input type="datetime-local" value={due} onChange={(event) => setDue(event.target.value)} />
         </label>
         {error && <Trouble error={error} />}
         <div className="dialog-buttons">

@@ -8,7 +8,7 @@ A run that begins meanwhile gets the change too: merging a patch twice changes n
 import asyncio
 import hashlib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, Literal, NoReturn
 from weakref import WeakValueDictionary
 
@@ -74,6 +74,7 @@ class BeadService:
         context: dict[str, Any] | None = None,
         review: Literal["required", "skip"] | None = None,
         priority: int = 0,
+        due_at: datetime | None = None,
         filed_by: str = "",
         key: str = "",
     ) -> BeadView:
@@ -90,6 +91,8 @@ class BeadService:
         self._access.check_open()
         bead_id, run_id = uuid7().hex, uuid7().hex if workflow_id else ""
         request = ["bead", workflow_id or "", title, description, context, review, priority]
+        due = _iso_or_none(due_at)
+        request += [due] if due is not None else []
         answer = {"execution_id": run_id, "bead_id": bead_id}
         key_row = self._gateway.key_row(key, filed_by, request, answer)
         start = c.Start(
@@ -101,7 +104,7 @@ class BeadService:
             context=context or {},
             review=review,
         )
-        bead = new_bead_row(start, priority, iso(self._clock()))
+        bead = replace(new_bead_row(start, priority, iso(self._clock())), due_at=due)
         if not workflow_id:
             return await self._create_idle(bead, key_row, review)
         result = await self._gateway.start(workflow_id, start, key_row, bead)
@@ -156,10 +159,13 @@ class BeadService:
         type: Literal["work", "approval"] | None = None,  # noqa: A002 - as the API has it
         status: str | None = None,
         workflow_id: str | None = None,
+        due_before: datetime | None = None,
+        sort: Literal["created_at", "due_at"] = "created_at",
         cursor: str = "",
         limit: int = PAGE_ITEMS_DEFAULT,
     ) -> Page[BeadView]:
-        """List beads, the newest first, each as its row has it. Refused: bad_status, bad_type."""
+        """List beads, the newest or the soonest due first, each as its row has it. Refused:
+        bad_status, bad_type."""
         before, limit = check_cursor(cursor) or None, check_limit(limit)
         if status is not None and status not in BEAD_STATUSES:
             refuse(
@@ -169,9 +175,16 @@ class BeadService:
             )
         if type is not None and type not in BEAD_TYPES:
             refuse("bad_type", f"'{type[:40]}' is no type of a bead", "it is work or approval")
+        due = _iso_or_none(due_before)
         rows = await self._access.query(
             lambda store: store.beads.list(
-                type=type, status=status, workflow_id=workflow_id, before=before, limit=limit + 1
+                type=type,
+                status=status,
+                workflow_id=workflow_id,
+                due_before=due,
+                by_due=sort == "due_at",
+                before=before,
+                limit=limit + 1,
             )
         )
         items = tuple(_to_view(row) for row in rows[:limit])
@@ -430,6 +443,13 @@ def new_bead_row(start: c.Start, priority: int, at: str) -> BeadRow:
     )
 
 
+def _iso_or_none(at: datetime | None) -> str | None:
+    try:
+        return iso(at) if at is not None else None
+    except OverflowError:
+        refuse("unusable", f"{at} is before or after all years of UTC", "take another time")
+
+
 def _run_view(run: Run, row: BeadRow) -> BeadView:
     """A bead with its active run's context."""
     return replace(_to_view(row), context=run.context)
@@ -452,6 +472,7 @@ def _to_view(row: BeadRow) -> BeadView:
         execution_id=row.execution_id,
         created_at=parse_iso(row.created_at),
         updated_at=parse_iso(row.updated_at),
+        due_at=parse_iso(row.due_at) if row.due_at is not None else None,
     )
 
 
@@ -473,6 +494,7 @@ def _approval_view(approval: Approval, workflow_id: str, priority: int) -> BeadV
         execution_id=approval.execution_id,
         created_at=approval.created_at,
         updated_at=approval.created_at,
+        due_at=None,
     )
 
 

@@ -10,13 +10,24 @@ WHERE true
   AND id < :before
   AND status = :status
   AND workflow_id = :workflow_id
+  AND due_at < :due_before
 ORDER BY id DESC
+LIMIT :limit;
+
+-- beads_by_due: the soonest due first, those without a date last
+SELECT {BeadRow}, 'work', NULL::text FROM beads
+WHERE true
+  AND (coalesce(due_at, 'infinity'), id) > (SELECT coalesce(due_at, 'infinity'), id FROM beads WHERE id = :before)
+  AND status = :status
+  AND workflow_id = :workflow_id
+  AND due_at < :due_before
+ORDER BY coalesce(due_at, 'infinity'), id
 LIMIT :limit;
 
 -- approval_beads: approvals as beads, the newest first
 SELECT a.id, a.question, '', CASE a.status WHEN 'open' THEN 'open' ELSE 'closed' END, e.priority,
   'engine', '{}'::json, NULL::text, e.workflow_id, a.execution_id, a.created_at,
-  coalesce(a.settled_at, a.created_at), 'approval', a.bead_id
+  coalesce(a.settled_at, a.created_at), NULL::timestamptz, 'approval', a.bead_id
 FROM approvals a JOIN workflow_executions e ON e.id = a.execution_id
 WHERE true
   AND a.id < :before
