@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.kernel.driven_run import chain, edge, node, plan_of, team, workflow
 
 from handrail.kernel.definition.limits import StopRules
-from handrail.kernel.definition.model import DocumentProblem, Team, Workflow, to_document
+from handrail.kernel.definition.model import DocumentProblem, Team, Workflow
 from handrail.kernel.definition.plan import DefinitionCheck, check_definition
 from handrail.kernel.definition.reader import (
     DOCUMENT_BYTES_MAX,
@@ -130,7 +130,7 @@ def test_a_document_and_the_definition_written_out_again_are_the_same():
     for document, kind in ((WORKFLOW, Workflow), (TEAM, Team)):
         definition = plan_of(document).definition
         assert isinstance(definition, kind)
-        assert plan_of(to_document(definition)).definition == definition
+        assert plan_of(msgspec.to_builtins(definition)).definition == definition
 
 
 def test_the_kind_is_told_by_the_agents_if_it_is_not_written():
@@ -535,7 +535,7 @@ def judged(document: object) -> None:
     assert repr(document) == repr(before)
     msgspec.json.encode(checked)
     if plan is not None:
-        assert plan_of(to_document(plan.definition)).definition == plan.definition
+        assert plan_of(msgspec.to_builtins(plan.definition)).definition == plan.definition
 
 
 @given(values)

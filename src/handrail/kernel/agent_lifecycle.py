@@ -17,11 +17,8 @@ Rules of this file:
 Not here: turn order, turn numbers, timers, messages (`channel/`); leases (the run).
 """
 
-from datetime import datetime
 from enum import StrEnum
 from typing import Final
-
-import msgspec
 
 from handrail.kernel.decision import Refusal, Value
 
@@ -168,15 +165,3 @@ def is_in_queue(state: AgentState) -> bool:
 
 LOG_NAMES: Final = {trigger: trigger.value.partition(" (")[0] for trigger in Trigger}
 """The triggers' names in the log, without the brackets."""
-
-
-class TransitionLog(Value, frozen=True, kw_only=True, omit_defaults=False):
-    """One line of the log. The JSON has these names in this order; `event` is always written."""
-
-    timestamp: datetime
-    event: str = "state_transition"
-    agent_id: str = msgspec.field(name="agentId")
-    from_: AgentState = msgspec.field(name="from")
-    to: AgentState
-    trigger: str
-    channel: str | None = None

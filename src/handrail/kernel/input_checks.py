@@ -128,6 +128,8 @@ def check_context_size(context: dict[str, Any], added: dict[str, Any]) -> Refusa
     merged = merge_patch(context, added)
     if len(_encode(merged)) <= SMALL_BYTES or not (problem := find_json_problem(merged)):
         return None
-    message = f"with this the bead's context cannot be stored: {problem}"
-    hint = "take something out of it (a null removes a key), or add less"
-    return refuse("context_too_large", message, hint)
+    return refuse(
+        "context_too_large",
+        f"with this the bead's context cannot be stored: {problem}",
+        "take something out of it (a null removes a key), or add less",
+    )

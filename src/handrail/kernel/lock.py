@@ -224,8 +224,12 @@ def evolve(lock: CommitLock, event: LockEvent) -> CommitLock:
             assert lock.holder is None, f"{event!r} while {lock.holder!r} holds"
             assert _request_key(head) == (event.run, event.step), f"{event!r} overtakes {head!r}"
             assert fence > lock.fence, f"{event!r} does not raise the fence {lock.fence}"
-            holder = LockHolder(request=head, fence=fence, granted_at=at, beat_at=at)
-            return replace(lock, fence=fence, holder=holder, queue=tuple(rest))
+            return replace(
+                lock,
+                fence=fence,
+                holder=LockHolder(request=head, fence=fence, granted_at=at, beat_at=at),
+                queue=tuple(rest),
+            )
         case LockExtended(at=at):
             assert lock.holder is not None
             return replace(lock, holder=replace(lock.holder, beat_at=at))
@@ -234,9 +238,13 @@ def evolve(lock: CommitLock, event: LockEvent) -> CommitLock:
         case LockExpired():
             return replace(lock, holder=None)
         case LockWithdrawn(run=run, step=step):
-            left = tuple(request for request in lock.queue if _request_key(request) != (run, step))
-            holder = None if state is LockRequestState.HOLDING else lock.holder
-            return replace(lock, holder=holder, queue=left)
+            return replace(
+                lock,
+                holder=None if state is LockRequestState.HOLDING else lock.holder,
+                queue=tuple(
+                    request for request in lock.queue if _request_key(request) != (run, step)
+                ),
+            )
         case _:
             assert_never(event)
 
@@ -338,8 +346,11 @@ def _release(lock: CommitLock, command: Release, now: datetime) -> tuple[LockEve
             hint="release with a commit of the declared files only, or with no files to give up,"
             " and ask again with all files declared",
         )
-    touched = tuple(sorted(set(command.touched)))
-    return (LockReleased(run=run, step=step, fence=fence, touched=touched, at=now),)
+    return (
+        LockReleased(
+            run=run, step=step, fence=fence, touched=tuple(sorted(set(command.touched))), at=now
+        ),
+    )
 
 
 def _require_holder(

@@ -13,11 +13,8 @@ from msgspec.structs import replace
 
 from handrail.kernel.definition.limits import Limits
 from handrail.kernel.definition.plan import Plan
-from handrail.kernel.run import human_commands
-from handrail.kernel.run.commands import Answer
 from handrail.kernel.run.decision_builder import DecisionBuilder
 from handrail.kernel.run.events import (
-    Answered,
     Asked,
     Ended,
     HandedOff,
@@ -29,7 +26,6 @@ from handrail.kernel.run.events import (
     Started,
 )
 from handrail.kernel.run.evolve import evolve
-from handrail.kernel.run.state import Person
 from handrail.kernel.stop.ledger import assess_result
 from handrail.kernel.stop.rules import (
     RULES,
@@ -58,10 +54,6 @@ class ReplayContext(Protocol):
     def plans(self, workflow_id: str, version: int, /) -> Plan: ...
 
 
-def _on_started(replayer: ReplayContext, builder: DecisionBuilder, event: Started) -> None:
-    builder.emit(replace(event, limits=replayer.limits_for(event, event.context)))
-
-
 def _on_recorded(replayer: ReplayContext, builder: DecisionBuilder, event: Asked | Moved) -> None:
     builder.emit(event)
 
@@ -69,13 +61,6 @@ def _on_recorded(replayer: ReplayContext, builder: DecisionBuilder, event: Asked
 def _on_migrated(replayer: ReplayContext, builder: DecisionBuilder, event: Migrated) -> None:
     replayer.plan = builder.plan = replayer.plans(event.definition_id, event.version)
     builder.emit(replace(event, limits=replayer.limits_for(event, builder.run.context)))
-
-
-def _on_answered(replayer: ReplayContext, builder: DecisionBuilder, event: Answered) -> None:
-    approval = builder.run.pending_approvals[event.approval_id]
-    builder.emit(event)
-    answer = Answer(approval_id=approval.id, by=Person(name=event.by), text=event.text)
-    human_commands.DECISION_HANDLERS[event.decision](builder, approval, answer)
 
 
 def _on_offered(replayer: ReplayContext, builder: DecisionBuilder, event: Offered) -> None:
@@ -114,8 +99,9 @@ def _on_handed_off(replayer: ReplayContext, builder: DecisionBuilder, event: Han
         _judge_next_step(replayer, builder),
     )
     accepted = not step_fired and is_handoff_made(handoff_fired)
-    number = builder.run.ledger.handoffs + 1 if accepted else 0
-    builder.emit(replace(event, accepted=accepted, number=number))
+    builder.emit(
+        replace(event, accepted=accepted, number=builder.run.ledger.handoffs + 1 if accepted else 0)
+    )
     if handoff_fired or step_fired:
         _stop_run(replayer, builder, [*handoff_fired, *step_fired], event.source)
 
@@ -165,11 +151,9 @@ def _recorded_end(replayer: ReplayContext, events_max: int) -> Ended | None:
 GUARDED_HANDLERS = cast(
     "dict[type[RunEvent], Callable[[Any, DecisionBuilder, Any], None]]",
     {
-        Started: _on_started,
         Asked: _on_recorded,
         Moved: _on_recorded,
         Migrated: _on_migrated,
-        Answered: _on_answered,
         Offered: _on_offered,
         Reported: _on_reported,
         HandedOff: _on_handed_off,

@@ -278,15 +278,18 @@ def _on_answered(replayer: _Replayer, builder: DecisionBuilder, event: Answered)
     approval = builder.run.pending_approvals[event.approval_id]
     builder.emit(event)
     if event.final:
-        by = Person(name=event.by)
-        answer = Answer(approval_id=approval.id, by=by, text=event.text)
-        human_commands.DECISION_HANDLERS[event.decision](builder, approval, answer)
+        human_commands.DECISION_HANDLERS[event.decision](
+            builder,
+            approval,
+            Answer(approval_id=approval.id, by=Person(name=event.by), text=event.text),
+        )
     _advance(builder)
 
 
 def _on_reported(replayer: _Replayer, builder: DecisionBuilder, event: Reported) -> None:
-    position = builder.run.positions[event.step_id]
-    (team if builder.run.kind == "team" else workflow).report(builder, position, event.result)
+    (team if builder.run.kind == "team" else workflow).report(
+        builder, builder.run.positions[event.step_id], event.result
+    )
     _advance(builder)
 
 

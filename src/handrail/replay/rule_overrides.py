@@ -34,10 +34,13 @@ def read_overrides(document: object) -> tuple[RuleOverrides | None, list[Documen
     if is_mapping(document) and RULES_KEY in document:
         document = document[RULES_KEY]
     if not is_mapping(document):
-        message = f"rules are an object with fields of {RULES_KEY}, or the name of a profile"
-        hint = f"for example {{max_edge: 4}}, or {' or '.join(PROFILES)}"
         return None, [
-            DocumentProblem(code="wrong_type", path=RULES_KEY, message=message, hint=hint)
+            DocumentProblem(
+                code="wrong_type",
+                path=RULES_KEY,
+                message=f"rules are an object with fields of {RULES_KEY}, or the name of a profile",
+                hint=f"for example {{max_edge: 4}}, or {' or '.join(PROFILES)}",
+            )
         ]
     checked, problems = read_stop_rules(document)
     problems += [_unknown_field(key) for key in document if key not in RULE_FIELDS]
@@ -49,10 +52,13 @@ def read_overrides(document: object) -> tuple[RuleOverrides | None, list[Documen
 def _read_profile(name: str) -> tuple[RuleOverrides | None, list[DocumentProblem]]:
     if name in PROFILES:
         return {"profile": name}, []
-    message = f"'{name[:80]}' is no profile"
-    hint = f"there are {' and '.join(PROFILES)}"
     return None, [
-        DocumentProblem(code="unknown_profile", path="profile", message=message, hint=hint)
+        DocumentProblem(
+            code="unknown_profile",
+            path="profile",
+            message=f"'{name[:80]}' is no profile",
+            hint=f"there are {' and '.join(PROFILES)}",
+        )
     ]
 
 
@@ -69,5 +75,7 @@ def _unknown_field(key: str) -> DocumentProblem:
 
 def limits_with_overrides(plan: Plan, overrides: RuleOverrides, scope: object) -> Limits:
     """Return the limits for a run of this definition whose bead has this `task_scope`."""
-    rules = msgspec.structs.replace(plan.definition.stop_rules, **overrides)
-    return scale_limits(resolve_limits(rules, plan.kind), scope)
+    return scale_limits(
+        resolve_limits(msgspec.structs.replace(plan.definition.stop_rules, **overrides), plan.kind),
+        scope,
+    )

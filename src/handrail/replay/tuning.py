@@ -191,8 +191,12 @@ class _Tuner:
             cut_count += is_cut(ended_run.run, outcome)
             beyond_count += outcome.continues_past_end
             wasted_steps += _wasted_steps(ended_run.run, outcome)
-        value = next(iter(changes.values()), None)
-        return LimitTrial(value=value, cut=cut_count, wasted=wasted_steps, beyond=beyond_count)
+        return LimitTrial(
+            value=next(iter(changes.values()), None),
+            cut=cut_count,
+            wasted=wasted_steps,
+            beyond=beyond_count,
+        )
 
     def _replay_with(
         self, ended_run: _EndedRun, baseline: ReplayOutcome, changes: dict[str, int | float | None]

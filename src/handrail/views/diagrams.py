@@ -1,39 +1,22 @@
-"""Draws mermaid diagrams of definitions and of the state machines, from their values and tables.
+"""Draws mermaid diagrams of the state machines from the tables that they run by.
 
-Theory of operation. A definition becomes a flowchart. Nodes get generated ids (n0, n1, ...). Text
-from outside goes into a quoted label, with a character code for every character that has a meaning
-in mermaid: no name can break, extend or forge a diagram. Names that a definition uses but does not
-declare are drawn and marked as unknown.
+Theory of operation. A flowchart's nodes get generated ids (n0, n1, ...). Their text goes into a
+quoted label, with a character code for every character that has a meaning in mermaid.
 
-    shapes   start and end rounded, task a box, approval a hexagon, decision a rhombus,
-             fork and merge a parallelogram leaning either way
-    arrows   --> success, ==> a fork's branches, -.-> a way back (rework with its bound, revision)
-
-Machines are drawn from the tables they run by: the agent's lifecycle, the answers to the end of an
-attempt (K3), the stop rules, the commit lock. A run's status and a position's phase follow from
-events (`run/evolve.py`), without a table; `STATUS_TRANSITIONS` and `PHASE_TRANSITIONS` list what
-can be observed, and the tests check them against driven runs.
+The diagrams show the agent's lifecycle, the answers to the end of an attempt (K3), the stop rules,
+the commit lock. A run's status and a position's phase follow from events (`run/evolve.py`), without
+a table; `STATUS_TRANSITIONS` and `PHASE_TRANSITIONS` list what can be observed, and the tests check
+them against driven runs.
 
 `python -m handrail.views.diagrams` writes docs/diagrams.md to standard output.
 """
 
 import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from itertools import pairwise
 
 from handrail.kernel import agent_lifecycle, lock
-from handrail.kernel.definition.model import (
-    REVIEW_STEP_ID,
-    Agent,
-    Definition,
-    Edge,
-    Node,
-    NodeType,
-    Team,
-    TerminalStatus,
-    Workflow,
-)
 from handrail.kernel.run.state import PositionPhase, RunStatus
 from handrail.kernel.run.workflow import ROUTES
 from handrail.kernel.stop.rules import (
@@ -46,15 +29,8 @@ from handrail.kernel.stop.rules import (
 LABEL_CHARS_MAX = 80
 _SPECIAL = re.compile(r"[^\w .,:/()=+→-]|[\x00-\x1f]|_(?=_)")
 
-SHAPES = {
-    NodeType.START: ("([", "])"),
-    NodeType.END: ("([", "])"),
-    NodeType.TASK: ("[", "]"),
-    NodeType.APPROVAL: ("{{", "}}"),
-    NodeType.DECISION: ("{", "}"),
-    NodeType.MERGE: ("[\\", "\\]"),
-}
-FORK_SHAPE = ("[/", "/]")
+ROUNDED, BOX = ("([", "])"), ("[", "]")
+"""Shapes of nodes: where a drawing begins, and all others."""
 
 OUTSIDE_STATE = "[*]"
 STATUS_TRANSITIONS: tuple[tuple[str, str, str], ...] = (
@@ -106,121 +82,24 @@ def escape_label(text: str) -> str:
     return _SPECIAL.sub(lambda match: f"#{ord(match.group())};", one_line)
 
 
-NodeKey = str | tuple[str]
-
-
 class _Flowchart:
-    """The lines of a flowchart. The first edge of an undeclared name draws a box for it."""
+    """The lines of a flowchart."""
 
     def __init__(self, direction: str) -> None:
         self.lines = [f"flowchart {direction}"]
-        self.ids: dict[NodeKey, str] = {}
+        self.ids: dict[str, str] = {}
 
-    def add_node(self, name: NodeKey, parts: Iterable[str], shape: tuple[str, str]) -> None:
+    def add_node(self, name: str, parts: Iterable[str], shape: tuple[str, str]) -> None:
         self.ids[name] = self.ids.get(name, f"n{len(self.ids)}")
         text = "<br/>".join(escape_label(part) for part in parts if part.strip()) or " "
         self.lines.append(f'    {self.ids[name]}{shape[0]}"{text}"{shape[1]}')
 
-    def add_edge(self, source: NodeKey, target: NodeKey, arrow: str, text: str = "") -> None:
-        for name in (source, target):
-            if name not in self.ids:
-                self.add_node(name, (str(name), "unknown"), ("[", "]"))
+    def add_edge(self, source: str, target: str, arrow: str, text: str = "") -> None:
         label_text = f'|"{escape_label(text)}"|' if text else ""
         self.lines.append(f"    {self.ids[source]} {arrow}{label_text} {self.ids[target]}")
 
     def render(self) -> str:
         return "\n".join(self.lines) + "\n"
-
-
-def definition_diagram(definition: Definition) -> str:
-    """Return the definition as a flowchart. The definition need not be valid."""
-    return (
-        _team_diagram(definition) if isinstance(definition, Team) else _workflow_diagram(definition)
-    )
-
-
-def _workflow_diagram(workflow: Workflow) -> str:
-    drawing = _Flowchart("TD")
-    forks = {node.id for node in workflow.nodes if node.config.parallel}
-    for node in workflow.nodes:
-        shape = FORK_SHAPE if node.id in forks else SHAPES[node.type]
-        drawing.add_node(node.id, _node_parts(node), shape)
-    for edge in workflow.edges:
-        arrow = "==>" if edge.from_node_id in forks else "-->"
-        drawing.add_edge(edge.from_node_id, edge.to_node_id, arrow, _edge_text(edge))
-    for node in workflow.nodes:
-        rework, revise_to = node.config.on_failure, node.config.revise_to
-        if rework is not None:
-            drawing.add_edge(node.id, rework.rework, "-.->", f"on failure, max {rework.max}")
-        if revise_to is not None:
-            drawing.add_edge(node.id, revise_to, "-.->", "revise, by a person")
-    return drawing.render()
-
-
-def _node_parts(node: Node) -> Iterator[str]:
-    config = node.config
-    yield node.id
-    if node.type is NodeType.TASK:
-        role = f"role in {config.role_from}" if config.role_from else node.role
-        kind = f", {config.kind}" if config.kind else ""
-        yield f"{role}{kind}"
-        unit = "dispatches" if config.multi_dispatch else "attempts"
-        yield f"max {node.max_attempts} {unit}"
-    elif node.type is NodeType.APPROVAL:
-        quorum = f"{config.quorum} of " if config.quorum > 1 else ""
-        yield f"asks {quorum}{', '.join(config.approvers) or node.role}"
-    elif node.type is NodeType.MERGE:
-        yield f"waits for {config.wait}"
-    elif node.type is NodeType.END and config.status is not TerminalStatus.DONE_SUCCESS:
-        yield config.status.value
-
-
-def _edge_text(edge: Edge) -> str:
-    return "failure" if edge.is_failure else edge.expression
-
-
-START_KEY, END_KEY = ("start",), ("end",)  # no agent has a tuple as its key
-
-
-def _team_diagram(team: Team) -> str:
-    drawing = _Flowchart("LR")
-    drawing.add_node(START_KEY, START_KEY, SHAPES[NodeType.START])
-    for agent in team.agents:
-        drawing.add_node(agent.id, _agent_parts(agent, team), SHAPES[NodeType.TASK])
-    review = team.review
-    if review is not None:
-        approvers_text = f"{review.quorum} of {', '.join(review.approvers) or 'the people who may'}"
-        parts = (
-            REVIEW_STEP_ID,
-            f"a person decides: {approvers_text}",
-            "" if review.required else "may be skipped",
-        )
-        drawing.add_node(REVIEW_STEP_ID, parts, SHAPES[NodeType.APPROVAL])
-    drawing.add_node(END_KEY, END_KEY, SHAPES[NodeType.END])
-    drawing.add_edge(START_KEY, team.start, "-->")
-    for agent in team.agents:
-        for target in agent.hands_off_to:
-            drawing.add_edge(agent.id, target, "-->")
-    if team.terminator is not None:
-        drawing.add_edge(team.terminator, END_KEY, "==>", "terminate")
-    if review is not None:
-        for name in review.after:
-            drawing.add_edge(name, REVIEW_STEP_ID, "==>", "result")
-        drawing.add_edge(REVIEW_STEP_ID, END_KEY, "==>", "approve")
-        drawing.add_edge(REVIEW_STEP_ID, review.back_to, "-.->", "revise, any number of times")
-    return drawing.render()
-
-
-def _agent_parts(agent: Agent, team: Team) -> Iterator[str]:
-    yield agent.id
-    if agent.effective_role != agent.id:
-        yield f"role {agent.effective_role}"
-    if agent.id == team.terminator:
-        yield "alone may end the run"
-    for task in agent.tasks:
-        once = ", once" if task.once else ""
-        milestone_text = f" → {task.milestone}" if task.milestone else ""
-        yield f"task {task.id}{once}{milestone_text}"
 
 
 def machine_diagrams() -> dict[str, str]:
@@ -256,11 +135,11 @@ def _answers_diagram() -> str:
     drawing = _Flowchart("LR")
     for ending, answers in ROUTES.items():
         names = [_humanize(answer.__name__) for answer in answers]
-        drawing.add_node(ending, (_humanize(ending),), SHAPES[NodeType.START])
+        drawing.add_node(ending, (_humanize(ending),), ROUNDED)
         previous_key = ending
         for i, name in enumerate(names):
             key = f"{ending} {i}"
-            drawing.add_node(key, (name,), SHAPES[NodeType.TASK])
+            drawing.add_node(key, (name,), BOX)
             drawing.add_edge(previous_key, key, "-->", "" if i == 0 else "if not")
             previous_key = key
     return drawing.render()
@@ -274,9 +153,9 @@ def _rules_diagram() -> str:
         "a step is next": TABLE.on_step,
     }
     for moment, rules in rules_by_moment.items():
-        drawing.add_node(moment, (moment,), SHAPES[NodeType.START])
+        drawing.add_node(moment, (moment,), ROUNDED)
         for rule in rules:
-            drawing.add_node(rule.__name__, (_humanize(rule.__name__),), SHAPES[NodeType.TASK])
+            drawing.add_node(rule.__name__, (_humanize(rule.__name__),), BOX)
             drawing.add_edge(moment, rule.__name__, "-->")
     return drawing.render()
 
@@ -296,10 +175,19 @@ def _rule_order_diagram() -> str:
         status_unmet, status_met = (
             terminal_status_of(rule, goal_met=goal_met).value for goal_met in (False, True)
         )
-        status = UNFORCED_STATUSES.get(
-            rule, status_unmet if status_unmet == status_met else f"{status_unmet}, or {status_met}"
+        drawing.add_node(
+            rule,
+            (
+                rule.value,
+                UNFORCED_STATUSES.get(
+                    rule,
+                    status_unmet
+                    if status_unmet == status_met
+                    else f"{status_unmet}, or {status_met}",
+                ),
+            ),
+            BOX,
         )
-        drawing.add_node(rule, (rule.value, status), SHAPES[NodeType.TASK])
     for before, after in pairwise(rules):
         drawing.add_edge(before, after, "-->")
     return drawing.render()

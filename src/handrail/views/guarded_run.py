@@ -20,5 +20,9 @@ decode_guarded_run_status = msgspec.json.Decoder(GuardedRunStatus).decode
 
 def guarded_run_status(run: Run, *, with_question: bool = False) -> GuardedRunStatus:
     """Show the run to its program; `with_question`: with the approval that it opened last."""
-    approval_id = f"{run.id}.q{run.approvals_opened}" if with_question else ""
-    return GuardedRunStatus(id=run.id, status=run.status, stop=run.stop, question=approval_id)
+    return GuardedRunStatus(
+        id=run.id,
+        status=run.status,
+        stop=run.stop,
+        question=f"{run.id}.q{run.approvals_opened}" if with_question else "",
+    )

@@ -196,8 +196,13 @@ def event_transitions(event: RunEvent) -> Iterator[tuple[str, str, str, str, str
             yield "", step_id, "started", "", by
         case HandedOff(source=source, target=target, reason=reason, accepted=True):
             if event.already_done:
-                already_done_reason = f"{target} has done this already: {reason}"
-                yield source, source, "already_done", already_done_reason, source
+                yield (
+                    source,
+                    source,
+                    "already_done",
+                    f"{target} has done this already: {reason}",
+                    source,
+                )
             else:
                 yield source, target, "handoff", reason, source
         case Moved(source=source, targets=targets, outcome=outcome, reason=reason, by=by):

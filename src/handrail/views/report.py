@@ -261,16 +261,24 @@ def _sections(report: RunReport) -> Iterator[tuple[str, str]]:
         (h.number or "refused", h.from_, h.to, h.reason, _format_task(h), _format_time(h.at))
         for h in report.handoff_sequence
     ]
-    headers = ("number", "from", "to", "reason", "task", "at")
-    yield "Handoffs", _table_or_empty(headers, handoff_rows)
+    yield (
+        "Handoffs",
+        _table_or_empty(("number", "from", "to", "reason", "task", "at"), handoff_rows),
+    )
     yield (
         "Rounds of review",
         "\n\n".join(_iteration_section(iteration) for iteration in report.iterations),
     )
-    attempt_rows = [
-        (step_id, n, report.retries.get(step_id, 0)) for step_id, n in report.attempts.items()
-    ]
-    yield "Attempts", _table_or_empty(("place", "dispatches", "retries"), attempt_rows)
+    yield (
+        "Attempts",
+        _table_or_empty(
+            ("place", "dispatches", "retries"),
+            [
+                (step_id, n, report.retries.get(step_id, 0))
+                for step_id, n in report.attempts.items()
+            ],
+        ),
+    )
     headers = ("step", "place", "attempt", "agent", "outcome", "reason", "ended")
     step_rows = [
         (s.n, s.place, s.attempt, s.agent, s.outcome or "open", s.reason, _format_time(s.ended_at))
@@ -283,10 +291,20 @@ def _sections(report: RunReport) -> Iterator[tuple[str, str]]:
         for t in report.transitions
     ]
     yield "Transitions", _table_or_empty(headers, transition_rows)
-    act_rows = [(a.act, a.by, a.reason, a.place, _format_time(a.at)) for a in report.acts]
-    yield "What people did", _table_or_empty(("act", "by", "reason", "place", "at"), act_rows)
-    warning_rows = [(w.code, w.message, w.step, _format_time(w.at)) for w in report.warnings]
-    yield "Warnings", _table_or_empty(("code", "message", "step", "at"), warning_rows)
+    yield (
+        "What people did",
+        _table_or_empty(
+            ("act", "by", "reason", "place", "at"),
+            [(a.act, a.by, a.reason, a.place, _format_time(a.at)) for a in report.acts],
+        ),
+    )
+    yield (
+        "Warnings",
+        _table_or_empty(
+            ("code", "message", "step", "at"),
+            [(w.code, w.message, w.step, _format_time(w.at)) for w in report.warnings],
+        ),
+    )
     yield "Limits in force", table(("limit", "value"), sorted(report.limits.items()))
 
 

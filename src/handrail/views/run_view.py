@@ -53,8 +53,9 @@ RUN_IDS_MAX = 100
 """Runs whose summaries are read at once."""
 
 
-class RunView(View):
-    """One run. `current_node_id` is its oldest position; None once the run has ended."""
+class RunSummary(View):
+    """What follows from the run's state alone, without its events. `current_node_id` is its oldest
+    position; None once the run has ended."""
 
     id: str
     bead_id: str
@@ -68,6 +69,18 @@ class RunView(View):
     terminal_status: str | None
     stop: StopView | None
     final_agent: str
+    usage: UsageView
+    last_progress_step: int
+    total_steps: int
+    remaining: int
+    created_at: datetime
+    ended_at: datetime | None
+    duration: float
+
+
+class RunView(RunSummary, kw_only=True):
+    """One run, with what follows from its events."""
+
     attempts: dict[str, int]
     loop_counters: dict[str, LoopCounter]
     soft_rules: dict[str, RuleCount]
@@ -75,38 +88,7 @@ class RunView(View):
     handoff_sequence: tuple[Handoff, ...]
     warnings: tuple[RunWarning, ...]
     iterations: tuple[Iteration, ...]
-    usage: UsageView
-    last_progress_step: int
-    total_steps: int
-    remaining: int
-    created_at: datetime
     updated_at: datetime
-    ended_at: datetime | None
-    duration: float
-
-
-class RunSummary(View):
-    """The part of a `RunView` that follows from the run's state alone, without its events."""
-
-    id: str
-    bead_id: str
-    workflow_id: str
-    workflow_version: int
-    current_node_id: str | None
-    current_node_ids: tuple[str, ...]
-    status: str
-    phase: str
-    phase_detail: str
-    terminal_status: str | None
-    stop: StopView | None
-    final_agent: str
-    usage: UsageView
-    last_progress_step: int
-    total_steps: int
-    remaining: int
-    created_at: datetime
-    ended_at: datetime | None
-    duration: float
 
 
 class BeadError(View):

@@ -116,11 +116,16 @@ class _StepBuilder:
             case Reported() | Faulted() | Lost() | TimedOut():
                 self.end_step(event)
             case HandedOff(already_done=True, source=step_id, target=target, at=at):
-                reason = f"{target} has done this already"
-                step = Step(
-                    n=number, place=step_id, attempt=0, outcome="already_done", reason=reason
+                self.steps[number] = replace(
+                    Step(
+                        n=number,
+                        place=step_id,
+                        attempt=0,
+                        outcome="already_done",
+                        reason=f"{target} has done this already",
+                    ),
+                    ended_at=at,
                 )
-                self.steps[number] = replace(step, ended_at=at)
             case Moved(source=source, cancels=cancels, at=at):
                 self.cancel_steps({source, *cancels}, at)
             case Ended(at=at):
@@ -133,9 +138,13 @@ class _StepBuilder:
         n = self.open_steps.pop(event.fence, event.fence)
         outcome, reason, text = _step_outcome(event)
         step = self.steps.get(n, Step(n=n, place=event.step_id, attempt=1))
-        agent = event.agent or step.agent
         self.steps[n] = replace(
-            step, agent=agent, outcome=outcome, reason=reason, text=text, ended_at=event.at
+            step,
+            agent=event.agent or step.agent,
+            outcome=outcome,
+            reason=reason,
+            text=text,
+            ended_at=event.at,
         )
 
     def cancel_steps(self, step_ids: set[str], at: datetime) -> None:
@@ -168,10 +177,9 @@ def attempts(events: Events) -> dict[str, int]:
 
 def retries(events: Events) -> dict[str, int]:
     """Count the dispatches that were not the first of their visit."""
-    step_ids = (
+    return _count_by_step_id(
         event.step_id for event in events if isinstance(event, Offered) and event.attempt > 1
     )
-    return _count_by_step_id(step_ids)
 
 
 def _count_by_step_id(step_ids: Iterable[str]) -> dict[str, int]:
@@ -196,8 +204,9 @@ def last_progress(events: Events) -> LastProgress | None:
     for event in events:
         if isinstance(event, Reported) and event.weighed.progress:
             step = by_fence.get(event.fence, event.fence)
-            what = event.weighed.progress
-            last = LastProgress(step=step, agent=event.agent, what=what, at=event.at)
+            last = LastProgress(
+                step=step, agent=event.agent, what=event.weighed.progress, at=event.at
+            )
     return last
 
 

@@ -17,8 +17,9 @@ Rules of this file:
 Not here: who may send what (the server's roles), the moves themselves, the table.
 """
 
+from collections.abc import Callable
 from datetime import datetime
-from typing import TypeAlias, assert_never
+from typing import Any, TypeAlias, assert_never, cast
 
 from handrail.kernel.agent_lifecycle import PROPERTIES, Trigger
 from handrail.kernel.channel import events as ev
@@ -63,88 +64,35 @@ def _push_clocks(builder: ChannelDecisionBuilder, command: ev.PushChannelClocks)
 def _apply_command(
     builder: ChannelDecisionBuilder, command: ev.ChannelCommand, expired: ChannelTurn | None
 ) -> Refusal | None:
-    match command:
-        case ev.AddMember():
-            return members.add_member(builder, command)
-        case ev.PostMessage():
-            return _post_message(builder, command)
-        case (
-            ev.Configure()
-            | ev.PauseChannel()
-            | ev.UnpauseChannel()
-            | ev.Rest()
-            | ev.ChannelTick()
-            | ev.PushChannelClocks()
-        ):
-            return _apply_control(builder, command)
-        case (
-            ev.CompleteTurn()
-            | ev.RequestWait()
-            | ev.ResumeTurn()
-            | ev.OverrideWait()
-            | ev.GrantTurn()
-        ):
-            return _apply_turn(builder, command, expired)
-        case ev.Respond():
-            return _respond(builder, command, expired)
-        case (
-            ev.RemoveMember()
-            | ev.TakeOffline()
-            | ev.BringOnline()
-            | ev.Disable()
-            | ev.Enable()
-            | ev.SetBusy()
-        ):
-            return members.apply_member_command(builder, command)
-        case _:
-            assert_never(command)
-
-
-def _apply_turn(
-    builder: ChannelDecisionBuilder, command: ev.TurnCommand, expired: ChannelTurn | None
-) -> Refusal | None:
+    if isinstance(command, ev.Respond):
+        return _respond(builder, command, expired)
+    if not isinstance(command, ev.MemberCommand | ev.TurnCommand):
+        return HANDLERS[type(command)](builder, command)
     member = members.require_member(builder, command.agent_id)
     if isinstance(member, Refusal):
         return member
-    match command:
-        case ev.CompleteTurn(turn=turn_number):
-            refusal = members.check_turn_number(builder, member.agent_id, turn_number, expired)
-            return refusal or members.complete(builder, member)
-        case ev.RequestWait(turn=turn_number):
-            refusal = members.check_turn_number(builder, member.agent_id, turn_number, expired)
-            return refusal or members.wait(builder, member, command)
-        case ev.ResumeTurn(turn=turn_number):
-            refusal = members.check_turn_number(builder, member.agent_id, turn_number, expired)
-            return refusal or members.resume(builder, member, command)
-        case ev.OverrideWait():
-            return members.override(builder, member, command)
-        case ev.GrantTurn():
-            return members.grant(builder, member)
-        case _:
-            assert_never(command)
+    refusal = None
+    if isinstance(command, ev.CompleteTurn | ev.RequestWait | ev.ResumeTurn):
+        refusal = members.check_turn_number(builder, member.agent_id, command.turn, expired)
+    return refusal or members.HANDLERS[type(command)](builder, member, command)
 
 
 # ---- the channel itself
 
 
-def _apply_control(builder: ChannelDecisionBuilder, command: ev.ControlCommand) -> Refusal | None:
-    match command:
-        case ev.Configure():
-            return _configure(builder, command)
-        case ev.Rest():
-            return _rest(builder, command)
-        case ev.PauseChannel():
-            if not builder.channel.paused:
-                builder.record(ev.ChannelPaused())
-        case ev.UnpauseChannel():
-            if builder.channel.paused:
-                builder.record(ev.ChannelUnpaused())
-                turns.advance(builder)
-        case ev.ChannelTick() | ev.PushChannelClocks():
-            pass
-        case _:
-            assert_never(command)
-    return None
+def _pause(builder: ChannelDecisionBuilder, command: ev.PauseChannel) -> None:
+    if not builder.channel.paused:
+        builder.record(ev.ChannelPaused())
+
+
+def _unpause(builder: ChannelDecisionBuilder, command: ev.UnpauseChannel) -> None:
+    if builder.channel.paused:
+        builder.record(ev.ChannelUnpaused())
+        turns.advance(builder)
+
+
+def _tick(builder: ChannelDecisionBuilder, command: ev.ChannelTick) -> None:
+    """Do nothing: the deadlines were checked before."""
 
 
 def _configure(builder: ChannelDecisionBuilder, command: ev.Configure) -> Refusal | None:
@@ -238,8 +186,13 @@ def _post_message(builder: ChannelDecisionBuilder, command: ev.PostMessage) -> R
             hint="name a member, or leave `to` out",
         )
     # If an earlier message still waits for a reader, this one is delivered with it.
-    routable = has_available_members(channel) or has_unread_human_message(channel)
-    _record_message(builder, command, author=command.author, human=True, awaits_reader=routable)
+    _record_message(
+        builder,
+        command,
+        author=command.author,
+        human=True,
+        awaits_reader=has_available_members(channel) or has_unread_human_message(channel),
+    )
     turns.queue_dormant(builder)
     turns.wake(builder, f"message of {command.author!r}")
     _route_message(builder)
@@ -286,3 +239,18 @@ def _route_message(builder: ChannelDecisionBuilder) -> None:
             pass  # delivered with the next turn, or when the paused turn resumes
         case _:
             assert_never(config.human_interrupt_mode)
+
+
+HANDLERS = cast(
+    "dict[type[ev.ChannelCommand], Callable[[ChannelDecisionBuilder, Any], Refusal | None]]",
+    {
+        ev.AddMember: members.add_member,
+        ev.PostMessage: _post_message,
+        ev.Configure: _configure,
+        ev.Rest: _rest,
+        ev.PauseChannel: _pause,
+        ev.UnpauseChannel: _unpause,
+        ev.ChannelTick: _tick,
+    },
+)
+"""Commands that are about no member; `members.HANDLERS` has the others."""

@@ -29,13 +29,18 @@ class _ChannelValue(Value, frozen=True, kw_only=True, tag=True, tag_field="type"
     """Base of all members of a tagged union."""
 
 
+class _AgentValue(_ChannelValue, frozen=True, kw_only=True):
+    """Base of what is about one agent."""
+
+    agent_id: str
+
+
 # ---- commands: membership and connection
 
 
-class AddMember(_ChannelValue, frozen=True, kw_only=True):
+class AddMember(_AgentValue, frozen=True, kw_only=True):
     """Assign an agent. `online` and `busy` come from the registry at this moment."""
 
-    agent_id: str
     online: bool
     busy: bool = False
     timeout_seconds: float | None = None
@@ -46,10 +51,9 @@ class RemoveMember(_ChannelValue, frozen=True, kw_only=True):
     agent_id: str
 
 
-class TakeOffline(_ChannelValue, frozen=True, kw_only=True):
+class TakeOffline(_AgentValue, frozen=True, kw_only=True):
     """The agent stopped, disconnected or crashed. `detail` is the context for the log."""
 
-    agent_id: str
     detail: str = ""
 
 
@@ -65,40 +69,35 @@ class Enable(_ChannelValue, frozen=True, kw_only=True):
     agent_id: str
 
 
-class SetBusy(_ChannelValue, frozen=True, kw_only=True):
+class SetBusy(_AgentValue, frozen=True, kw_only=True):
     """The agent took or finished a turn or a dispatch elsewhere."""
 
-    agent_id: str
     busy: bool
 
 
 # ---- commands: the turn. `turn` is the turn number; the default is the turn in progress.
 
 
-class CompleteTurn(_ChannelValue, frozen=True, kw_only=True):
-    agent_id: str
+class CompleteTurn(_AgentValue, frozen=True, kw_only=True):
     turn: int | None = None
 
 
-class RequestWait(_ChannelValue, frozen=True, kw_only=True):
-    agent_id: str
+class RequestWait(_AgentValue, frozen=True, kw_only=True):
     turn: int | None = None
     seconds: float | None = None
     reason: str = ""
 
 
-class ResumeTurn(_ChannelValue, frozen=True, kw_only=True):
+class ResumeTurn(_AgentValue, frozen=True, kw_only=True):
     """End the agent's wait. `human`: a person sends this, not the agent itself."""
 
-    agent_id: str
     turn: int | None = None
     human: bool = False
 
 
-class OverrideWait(_ChannelValue, frozen=True, kw_only=True):
+class OverrideWait(_AgentValue, frozen=True, kw_only=True):
     """A person ends an agent's wait: to ACTIVE with a fresh timeout, or to QUEUED."""
 
-    agent_id: str
     to: AgentState
 
 
@@ -173,23 +172,20 @@ ChannelCommand: TypeAlias = (
 # ---- events
 
 
-class Transitioned(_ChannelValue, frozen=True, kw_only=True):
-    agent_id: str
+class Transitioned(_AgentValue, frozen=True, kw_only=True):
     from_: AgentState = msgspec.field(name="from")
     to: AgentState
     trigger: Trigger
     at: datetime
 
 
-class MemberAdded(_ChannelValue, frozen=True, kw_only=True):
-    agent_id: str
+class MemberAdded(_AgentValue, frozen=True, kw_only=True):
     timeout_seconds: float | None = None
     priority: int = 0
     busy: bool = False
 
 
-class MemberChanged(_ChannelValue, frozen=True, kw_only=True):
-    agent_id: str
+class MemberChanged(_AgentValue, frozen=True, kw_only=True):
     timeout_seconds: float | None = None
     priority: int = 0
 
@@ -198,20 +194,17 @@ class MemberRemoved(_ChannelValue, frozen=True, kw_only=True):
     agent_id: str
 
 
-class EnabledChanged(_ChannelValue, frozen=True, kw_only=True):
-    agent_id: str
+class EnabledChanged(_AgentValue, frozen=True, kw_only=True):
     enabled: bool
 
 
-class BusyChanged(_ChannelValue, frozen=True, kw_only=True):
-    agent_id: str
+class BusyChanged(_AgentValue, frozen=True, kw_only=True):
     busy: bool
 
 
-class TurnGranted(_ChannelValue, frozen=True, kw_only=True):
+class TurnGranted(_AgentValue, frozen=True, kw_only=True):
     """`passed` are agents that were due before, but are busy elsewhere."""
 
-    agent_id: str
     turn: int
     cycle: int
     passed: tuple[str, ...] = ()
@@ -221,8 +214,7 @@ class TurnGranted(_ChannelValue, frozen=True, kw_only=True):
     upto: int
 
 
-class TurnPaused(_ChannelValue, frozen=True, kw_only=True):
-    agent_id: str
+class TurnPaused(_AgentValue, frozen=True, kw_only=True):
     turn: int
     wait_until: datetime
     seconds_left: float
@@ -230,15 +222,13 @@ class TurnPaused(_ChannelValue, frozen=True, kw_only=True):
     reason: str = ""
 
 
-class TurnResumed(_ChannelValue, frozen=True, kw_only=True):
-    agent_id: str
+class TurnResumed(_AgentValue, frozen=True, kw_only=True):
     turn: int
     at: datetime
     timeout_at: datetime
 
 
-class TurnEnded(_ChannelValue, frozen=True, kw_only=True):
-    agent_id: str
+class TurnEnded(_AgentValue, frozen=True, kw_only=True):
     turn: int
     trigger: Trigger
     quiet: bool
@@ -261,8 +251,7 @@ class MessagePosted(_ChannelValue, frozen=True, kw_only=True):
     awaits_reader: bool = False
 
 
-class MessagesDelivered(_ChannelValue, frozen=True, kw_only=True):
-    agent_id: str
+class MessagesDelivered(_AgentValue, frozen=True, kw_only=True):
     after: int
     upto: int
 
@@ -313,19 +302,17 @@ ChannelEvent: TypeAlias = MemberEvent | TurnEvent | MessageEvent | ControlEvent 
 # ---- effects
 
 
-class DeliverMessages(_ChannelValue, frozen=True, kw_only=True):
+class DeliverMessages(_AgentValue, frozen=True, kw_only=True):
     """Deliver the messages in (after, upto] to an agent. `turn` is set if it holds the turn."""
 
-    agent_id: str
     turn: int | None = None
     after: int
     upto: int
 
 
-class NotifyTurn(_ChannelValue, frozen=True, kw_only=True):
+class NotifyTurn(_AgentValue, frozen=True, kw_only=True):
     """Tell an agent that it has the turn, with the messages in (after, upto]."""
 
-    agent_id: str
     turn: int
     timeout_at: datetime
     after: int

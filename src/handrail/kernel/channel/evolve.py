@@ -1,4 +1,4 @@
-"""Applies events to a channel, and derives log lines and dispositions from them.
+"""Applies events to a channel, and derives dispositions from them.
 
 Theory of operation. `evolve(channel, event)` is the only path from events to state: `decide` builds
 its answer with it, the shell updates its copy with it, replay is a fold of it.
@@ -17,7 +17,7 @@ from typing import assert_never
 
 from msgspec.structs import replace
 
-from handrail.kernel.agent_lifecycle import LOG_NAMES, AgentState, TransitionLog, is_in_queue
+from handrail.kernel.agent_lifecycle import AgentState, is_in_queue
 from handrail.kernel.channel.events import (
     BusyChanged,
     ChannelClocksPushed,
@@ -101,8 +101,10 @@ def _require_turn(channel: Channel) -> ChannelTurn:
 
 def _replace_member(channel: Channel, member: Member) -> Channel:
     """Replace a member at its position."""
-    members = [member if m.agent_id == member.agent_id else m for m in channel.members]
-    return replace(channel, members=tuple(members))
+    return replace(
+        channel,
+        members=tuple(member if m.agent_id == member.agent_id else m for m in channel.members),
+    )
 
 
 def _clear_silence(channel: Channel) -> Channel:
@@ -116,12 +118,15 @@ def _evolve_member(channel: Channel, event: MemberEvent) -> Channel:
         case MemberAdded():
             return _apply_added(channel, event)
         case MemberRemoved(agent_id=agent_id):
-            left = tuple(m for m in channel.members if m.agent_id != agent_id)
-            return replace(channel, members=left)
+            return replace(
+                channel, members=tuple(m for m in channel.members if m.agent_id != agent_id)
+            )
         case MemberChanged(agent_id=agent_id, timeout_seconds=seconds, priority=priority):
-            member = _require_member(channel, agent_id)
             return _replace_member(
-                channel, replace(member, timeout_seconds=seconds, priority=priority)
+                channel,
+                replace(
+                    _require_member(channel, agent_id), timeout_seconds=seconds, priority=priority
+                ),
             )
         case EnabledChanged(agent_id=agent_id, enabled=enabled):
             return _replace_member(
@@ -162,27 +167,31 @@ def _evolve_turn(channel: Channel, event: TurnEvent) -> Channel:
             return _apply_granted(channel, event)
         case TurnPaused():
             turn = _require_turn(channel)
-            paused = replace(
-                turn,
-                timeout_at=None,
-                wait_until=event.wait_until,
-                seconds_left=event.seconds_left,
-                interrupted=event.interrupted,
-                waits=turn.waits + (0 if event.interrupted else 1),
+            return replace(
+                channel,
+                turn=replace(
+                    turn,
+                    timeout_at=None,
+                    wait_until=event.wait_until,
+                    seconds_left=event.seconds_left,
+                    interrupted=event.interrupted,
+                    waits=turn.waits + (0 if event.interrupted else 1),
+                ),
             )
-            return replace(channel, turn=paused)
         case TurnResumed(at=at, timeout_at=timeout_at):
             turn = _require_turn(channel)
-            resumed = replace(
-                turn,
-                timeout_at=timeout_at,
-                wait_until=None,
-                seconds_left=0.0,
-                interrupted=False,
-                # The pause does not count as silence.
-                quiet_since=None if turn.quiet_since is None else at,
+            return replace(
+                channel,
+                turn=replace(
+                    turn,
+                    timeout_at=timeout_at,
+                    wait_until=None,
+                    seconds_left=0.0,
+                    interrupted=False,
+                    # The pause does not count as silence.
+                    quiet_since=None if turn.quiet_since is None else at,
+                ),
             )
-            return replace(channel, turn=resumed)
         case TurnEnded(agent_id=agent_id, quiet=quiet):
             member = _require_member(channel, agent_id)
             member = replace(member, silent=quiet, heard=member.seen)
@@ -218,9 +227,11 @@ def _apply_granted(channel: Channel, event: TurnGranted) -> Channel:
         channel = _replace_member(
             channel, replace(_require_member(channel, agent_id), served=event.cycle)
         )
-    member = replace(_require_member(channel, event.agent_id), served=event.cycle, seen=event.upto)
     return replace(
-        _replace_member(channel, member),
+        _replace_member(
+            channel,
+            replace(_require_member(channel, event.agent_id), served=event.cycle, seen=event.upto),
+        ),
         turn=turn,
         turns=event.turn,
         cycle=event.cycle,
@@ -234,8 +245,10 @@ def _evolve_messages(channel: Channel, event: MessageEvent) -> Channel:
         case MessagePosted():
             return _apply_posted(channel, event)
         case MessagesDelivered(agent_id=agent_id, upto=upto):
-            member = replace(_require_member(channel, agent_id), seen=upto)
-            return replace(_replace_member(channel, member), routed=upto)
+            return replace(
+                _replace_member(channel, replace(_require_member(channel, agent_id), seen=upto)),
+                routed=upto,
+            )
         case _:
             assert_never(event)
 
@@ -274,18 +287,6 @@ def _evolve_control(channel: Channel, event: ControlEvent) -> Channel:
             return replace(_clear_silence(channel), resting="", agent_turns=0)
         case _:
             assert_never(event)
-
-
-def transition_log_line(channel_id: str, event: Transitioned) -> TransitionLog:
-    """Return the log line of a transition."""
-    return TransitionLog(
-        timestamp=event.at,
-        agent_id=event.agent_id,
-        from_=event.from_,
-        to=event.to,
-        trigger=LOG_NAMES[event.trigger],
-        channel=channel_id,
-    )
 
 
 def disposition(message: MessagePosted, events: Iterable[ChannelEvent]) -> Disposition:

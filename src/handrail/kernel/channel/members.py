@@ -9,7 +9,8 @@ move, let the turn number decide, accept repetitions.
 Not here: messages and the channel's settings (decide.py), the moves, the table.
 """
 
-from typing import assert_never
+from collections.abc import Callable
+from typing import Any, cast
 
 from handrail.kernel.agent_lifecycle import (
     LOST_TRIGGERS,
@@ -180,34 +181,7 @@ def _check_addable(
     return None
 
 
-def apply_member_command(
-    builder: ChannelDecisionBuilder, command: ev.MemberCommand
-) -> Refusal | None:
-    """Remove a member, or record a change of its connection, enablement or work elsewhere."""
-    member = require_member(builder, command.agent_id)
-    if isinstance(member, Refusal):
-        return member
-    match command:
-        case ev.RemoveMember():
-            _remove(builder, member)
-        case ev.TakeOffline(detail=detail):
-            _take_offline(builder, member, detail)
-        case ev.BringOnline():
-            return _bring_online(builder, member)
-        case ev.Disable():
-            _set_enabled(builder, member, enabled=False)
-        case ev.Enable():
-            _set_enabled(builder, member, enabled=True)
-        case ev.SetBusy(busy=busy):
-            if busy is not member.busy:
-                builder.record(ev.BusyChanged(agent_id=member.agent_id, busy=busy))
-                turns.advance(builder)
-        case _:
-            assert_never(command)
-    return None
-
-
-def _remove(builder: ChannelDecisionBuilder, member: Member) -> None:
+def _remove(builder: ChannelDecisionBuilder, member: Member, command: ev.RemoveMember) -> None:
     rest_reason = ""
     if is_in_queue(member.state):
         rest_reason = turns.leave_queue(builder, member.agent_id, Trigger.REMOVED)
@@ -215,7 +189,7 @@ def _remove(builder: ChannelDecisionBuilder, member: Member) -> None:
     turns.advance(builder, rest_reason)
 
 
-def _take_offline(builder: ChannelDecisionBuilder, member: Member, detail: str) -> None:
+def _take_offline(builder: ChannelDecisionBuilder, member: Member, command: ev.TakeOffline) -> None:
     if member.state is AgentState.OFFLINE:
         return
     before, trigger, agent_id = builder.channel, LOST_TRIGGERS[member.state], member.agent_id
@@ -223,18 +197,30 @@ def _take_offline(builder: ChannelDecisionBuilder, member: Member, detail: str) 
     holds_turn = turn is not None and turn.agent_id == agent_id
     text = f"{describe_agent(builder, agent_id)} was {member.state.value}: {trigger.value}"
     text += f" in turn {turn.number}" if turn is not None and holds_turn else ""
-    text += f"; {detail}" if detail else ""
+    text += f"; {command.detail}" if command.detail else ""
     builder.record(ev.ChannelWarned(code="agent_lost", agent_id=agent_id, message=text))
     rest_reason = turns.leave_queue(builder, agent_id, trigger)
     if holds_turn and before.config.announce_disconnects:
         sign = "\N{WARNING SIGN}\N{VARIATION SELECTOR-16}"
-        notice = f"{sign} {agent_id} disconnected, skipping turn"
-        builder.add_effect(ev.PostNotice(code="agent_disconnected", text=notice))
+        builder.add_effect(
+            ev.PostNotice(
+                code="agent_disconnected", text=f"{sign} {agent_id} disconnected, skipping turn"
+            )
+        )
     turns.announce_empty(builder, before)
     turns.advance(builder, rest_reason)
 
 
-def _set_enabled(builder: ChannelDecisionBuilder, member: Member, *, enabled: bool) -> None:
+def _set_busy(builder: ChannelDecisionBuilder, member: Member, command: ev.SetBusy) -> None:
+    if command.busy is not member.busy:
+        builder.record(ev.BusyChanged(agent_id=member.agent_id, busy=command.busy))
+        turns.advance(builder)
+
+
+def _set_enabled(
+    builder: ChannelDecisionBuilder, member: Member, command: ev.Enable | ev.Disable
+) -> None:
+    enabled = isinstance(command, ev.Enable)
     if enabled is member.enabled:
         return
     builder.record(ev.EnabledChanged(agent_id=member.agent_id, enabled=enabled))
@@ -247,7 +233,9 @@ def _set_enabled(builder: ChannelDecisionBuilder, member: Member, *, enabled: bo
     turns.advance(builder, rest_reason)
 
 
-def _bring_online(builder: ChannelDecisionBuilder, member: Member) -> Refusal | None:
+def _bring_online(
+    builder: ChannelDecisionBuilder, member: Member, command: ev.BringOnline
+) -> Refusal | None:
     if member.state is not AgentState.OFFLINE:
         return None
     if not member.enabled:
@@ -264,7 +252,9 @@ def _bring_online(builder: ChannelDecisionBuilder, member: Member) -> Refusal | 
 # ---- the turn
 
 
-def complete(builder: ChannelDecisionBuilder, member: Member) -> Refusal | None:
+def _complete(
+    builder: ChannelDecisionBuilder, member: Member, command: ev.CompleteTurn
+) -> Refusal | None:
     """Complete the agent's turn."""
     refusal = _check_transition(builder, member, Trigger.TURN_COMPLETE)
     if refusal is None:
@@ -272,7 +262,7 @@ def complete(builder: ChannelDecisionBuilder, member: Member) -> Refusal | None:
     return refusal
 
 
-def wait(
+def _wait(
     builder: ChannelDecisionBuilder, member: Member, command: ev.RequestWait
 ) -> Refusal | None:
     """Pause the agent's turn at its request."""
@@ -295,12 +285,11 @@ def wait(
     return None
 
 
-def resume(
+def _resume(
     builder: ChannelDecisionBuilder, member: Member, command: ev.ResumeTurn
 ) -> Refusal | None:
     """Resume the turn with the time it had left."""
-    refusal = _check_transition(builder, member, Trigger.WAIT_RESOLVED)
-    if refusal is not None:
+    if (refusal := _check_transition(builder, member, Trigger.WAIT_RESOLVED)) is not None:
         return refusal
     turn = builder.turn()
     if turn.interrupted and not command.human:
@@ -315,7 +304,7 @@ def resume(
     return None
 
 
-def override(
+def _override(
     builder: ChannelDecisionBuilder, member: Member, command: ev.OverrideWait
 ) -> Refusal | None:
     """End the wait for a person: the turn continues with a fresh timeout, or is over."""
@@ -329,8 +318,7 @@ def override(
             ),
             hint="override to ACTIVE or to QUEUED",
         )
-    refusal = _check_transition(builder, member, trigger)
-    if refusal is not None:
+    if (refusal := _check_transition(builder, member, trigger)) is not None:
         return refusal
     if command.to is AgentState.ACTIVE:
         turns.resume_turn(builder, trigger, turns.turn_timeout_seconds(builder.channel, member))
@@ -339,12 +327,15 @@ def override(
     return None
 
 
-def grant(builder: ChannelDecisionBuilder, member: Member) -> Refusal | None:
+def _grant(
+    builder: ChannelDecisionBuilder, member: Member, command: ev.GrantTurn
+) -> Refusal | None:
     """Grant the turn to an agent for a person, out of order or in manual order."""
     channel, name = builder.channel, describe_agent(builder, member.agent_id)
     is_dormant = member.assigned and member.state is AgentState.IDLE
-    refusal = None if is_dormant else _check_transition(builder, member, Trigger.TURN_GRANTED)
-    if refusal is not None:
+    if (
+        refusal := None if is_dormant else _check_transition(builder, member, Trigger.TURN_GRANTED)
+    ) is not None:
         return refusal
     if channel.turn is not None:
         return Refusal(
@@ -354,13 +345,37 @@ def grant(builder: ChannelDecisionBuilder, member: Member) -> Refusal | None:
             hint="wait for its end, or override or remove its holder",
         )
     if channel.paused:
-        message = f"{name} cannot have the turn: the channel is paused"
-        return Refusal(code="channel_paused", message=message, hint="unpause it first")
+        return Refusal(
+            code="channel_paused",
+            message=f"{name} cannot have the turn: the channel is paused",
+            hint="unpause it first",
+        )
     if member.busy:
-        message = f"{name} cannot have the turn: it is busy elsewhere"
-        return Refusal(code="agent_busy", message=message, hint="wait until it is done there")
+        return Refusal(
+            code="agent_busy",
+            message=f"{name} cannot have the turn: it is busy elsewhere",
+            hint="wait until it is done there",
+        )
     if is_dormant:
         builder.apply_trigger(member.agent_id, Trigger.ASSIGNED)
     turns.wake(builder, "a person granted the turn")
     turns.grant_turn(builder, turns.NextTurn(member=member, cycle=channel.cycle))
     return None
+
+
+HANDLERS = cast(
+    "dict[type[object], Callable[[ChannelDecisionBuilder, Member, Any], Refusal | None]]",
+    {
+        ev.RemoveMember: _remove,
+        ev.TakeOffline: _take_offline,
+        ev.BringOnline: _bring_online,
+        ev.Disable: _set_enabled,
+        ev.Enable: _set_enabled,
+        ev.SetBusy: _set_busy,
+        ev.CompleteTurn: _complete,
+        ev.RequestWait: _wait,
+        ev.ResumeTurn: _resume,
+        ev.OverrideWait: _override,
+        ev.GrantTurn: _grant,
+    },
+)

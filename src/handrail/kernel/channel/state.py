@@ -176,8 +176,7 @@ def next_due(channel: Channel) -> datetime | None:
         return None
     if turn.wait_until is not None:
         return turn.wait_until
-    dues = [due for due in (turn.timeout_at, silence_due(channel)) if due is not None]
-    return min(dues)
+    return min([due for due in (turn.timeout_at, silence_due(channel)) if due is not None])
 
 
 def is_valid_seconds(seconds: float) -> bool:

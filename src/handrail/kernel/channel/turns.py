@@ -113,8 +113,9 @@ def pick_next(channel: Channel) -> NextTurn | None:
         left = [m for m in members if m.served < cycle]
         for index, member in enumerate(left):
             if not member.busy:
-                passed = tuple(m.agent_id for m in left[:index])
-                return NextTurn(member=member, cycle=cycle, passed=passed)
+                return NextTurn(
+                    member=member, cycle=cycle, passed=tuple(m.agent_id for m in left[:index])
+                )
     return None
 
 
@@ -295,8 +296,13 @@ def expire(builder: ChannelDecisionBuilder) -> ChannelTurn | None:
         advance(builder, end_turn(builder, Trigger.WAIT_TIMEOUT))
         return turn
     if turn.quiet_since is not None:
-        text = "Agent completed response without TURN_COMPLETE"
-        builder.record(ChannelWarned(code="no_turn_complete", agent_id=turn.agent_id, message=text))
+        builder.record(
+            ChannelWarned(
+                code="no_turn_complete",
+                agent_id=turn.agent_id,
+                message="Agent completed response without TURN_COMPLETE",
+            )
+        )
     if turn.timeout_at is not None and builder.now >= turn.timeout_at:
         _time_out_turn(builder, turn)
     else:
@@ -306,6 +312,10 @@ def expire(builder: ChannelDecisionBuilder) -> ChannelTurn | None:
 
 def _time_out_turn(builder: ChannelDecisionBuilder, turn: ChannelTurn) -> None:
     if builder.channel.config.announce_timeouts:
-        text = f"\N{STOPWATCH}\N{VARIATION SELECTOR-16} {turn.agent_id} turn timed out"
-        builder.add_effect(PostNotice(code="turn_timed_out", text=text))
+        builder.add_effect(
+            PostNotice(
+                code="turn_timed_out",
+                text=f"\N{STOPWATCH}\N{VARIATION SELECTOR-16} {turn.agent_id} turn timed out",
+            )
+        )
     advance(builder, end_turn(builder, Trigger.TIMEOUT))

@@ -126,8 +126,10 @@ class _LongestPathPass:
                 rule = graph.nodes[v].config.on_failure
                 assert rule is not None
                 gain[u] = min(gain[u] + rule.max * (self._find_root(v)[1] + rework[v]), cap)
-        ends = [e for e in graph.ends if e in graph.reachable]
-        end = max(ends, key=lambda e: self._find_root(e)[1] + self.weights.success[e])
+        end = max(
+            [e for e in graph.ends if e in graph.reachable],
+            key=lambda e: self._find_root(e)[1] + self.weights.success[e],
+        )
         total = gain[graph.start] + self._find_root(end)[1] + self.weights.success[end]
         return LongestPath(min(total, cap), self.before, self.last, end)
 
@@ -204,8 +206,9 @@ class _LongestPathPass:
             for x in self.nodes_by_region[fork, head]:
                 inner_block = self.inner_max.get(x)
                 if inner_block is not None or graph.nodes[x].type in WAITING_NODE_TYPES:
-                    here = self.gain[head] + self._find_root(x)[1] + (inner_block or 0)
-                    highest[head] = max(highest[head], here)
+                    highest[head] = max(
+                        highest[head], self.gain[head] + self._find_root(x)[1] + (inner_block or 0)
+                    )
         if graph.nodes[graph.merge_of[fork]].config.wait == "any":
             incomplete_max = sum(highest.values())
         else:
@@ -329,9 +332,11 @@ def _service_time(graph: Graph, settings: Settings, asks: int) -> ServiceTime:
             return approval_time, approval_time, approval_time
         if node.type is not NodeType.TASK:
             return 0, 0, 0
-        queue = node.max_attempts * queue_seconds(node, settings)
-        work = node.max_attempts * work_seconds(node, settings)
-        task_time = _pack_times(queue, work, 0)
+        task_time = _pack_times(
+            node.max_attempts * queue_seconds(node, settings),
+            node.max_attempts * work_seconds(node, settings),
+            0,
+        )
         return task_time + _pack_times(0, 0, wait), task_time, task_time
 
     weights = _node_weights(graph.nodes, of)._replace(is_parallel=True, cap=1 << 4 * _PART_BITS)
@@ -339,9 +344,12 @@ def _service_time(graph: Graph, settings: Settings, asks: int) -> ServiceTime:
     mask = (1 << _PART_BITS) - 1
     queue, work, people = (packed >> shift & mask for shift in (2 * _PART_BITS, _PART_BITS, 0))
     ask_seconds = asks * settings.human_deadline
-    total = (packed >> 3 * _PART_BITS) / 1000 + ask_seconds
     return ServiceTime(
-        queue=queue / 1000, work=work / 1000, people=people / 1000, asks=ask_seconds, total=total
+        queue=queue / 1000,
+        work=work / 1000,
+        people=people / 1000,
+        asks=ask_seconds,
+        total=(packed >> 3 * _PART_BITS) / 1000 + ask_seconds,
     )
 
 
@@ -448,8 +456,7 @@ def _is_review_reachable(team: Team, limits: Limits) -> bool:
     """
     steps = handoff_distances(team)
     finishing = (*team.review.after, team.terminator) if team.review is not None else ()
-    ways = [steps[name] for name in finishing if name in steps]
-    needed = min(ways, default=None)
+    needed = min([steps[name] for name in finishing if name in steps], default=None)
     hard = [limit for limit in (limits.max_handoffs, limits.max_steps) if limit is not None]
     return needed is not None and all(needed < limit for limit in hard)
 

@@ -80,9 +80,11 @@ def _check_ids(workflow: Workflow) -> Iterator[DocumentProblem]:
     ):
         for duplicate, count in Counter(ids).items():
             if count > 1:
-                message = f"{count} {noun}s have the id '{duplicate}'"
                 yield DocumentProblem(
-                    code=f"duplicate_{noun}", path=f"$.{path}", message=message, hint="rename one"
+                    code=f"duplicate_{noun}",
+                    path=f"$.{path}",
+                    message=f"{count} {noun}s have the id '{duplicate}'",
+                    hint="rename one",
                 )
 
 
@@ -99,19 +101,29 @@ def _check_role(node: Node, path: str, known_roles: set[str]) -> Iterator[Docume
         return
     required_role = ROLE_OF_KIND.get(node.config.kind or "")
     if required_role and (node.role != required_role or node.config.role_from):
-        message = f"'{node.id}' is a {node.config.kind} node, which only '{required_role}' may work"
         yield DocumentProblem(
-            code="wrong_role", path=path, message=message, hint=f"role: {required_role}"
+            code="wrong_role",
+            path=path,
+            message=f"'{node.id}' is a {node.config.kind} node, which only "
+            f"'{required_role}' may work",
+            hint=f"role: {required_role}",
         )
     elif not node.role:
-        message = f"{node.type} '{node.id}' names no role"
-        hint = "add a role; with role_from it is the one to fall back on"
-        yield DocumentProblem(code="missing_role", path=path, message=message, hint=hint)
+        yield DocumentProblem(
+            code="missing_role",
+            path=path,
+            message=f"{node.type} '{node.id}' names no role",
+            hint="add a role; with role_from it is the one to fall back on",
+        )
     elif node.role and node.role not in known_roles:
         message = f"'{node.id}' wants the role '{node.role}', which nobody defined"
         examples = ", ".join(sorted(known_roles)[:NAMED_NODES_MAX])
-        hint = f"one of {examples}; or add it to the definition's roles"
-        yield DocumentProblem(code="undefined_role", path=path, message=message, hint=hint)
+        yield DocumentProblem(
+            code="undefined_role",
+            path=path,
+            message=message,
+            hint=f"one of {examples}; or add it to the definition's roles",
+        )
 
 
 def _check_config(node: Node, path: str) -> Iterator[DocumentProblem]:
@@ -125,31 +137,34 @@ def _check_config(node: Node, path: str) -> Iterator[DocumentProblem]:
         ("revise_to", config.revise_to is not None, (NodeType.APPROVAL,)),
     ):
         if is_set and node.type not in types:
-            message = f"'{key}' stands on {node.type} '{node.id}'"
-            hint = f"it is for {', '.join(types)} nodes"
             yield DocumentProblem(
-                code="misplaced_config", path=f"{path}.{key}", message=message, hint=hint
+                code="misplaced_config",
+                path=f"{path}.{key}",
+                message=f"'{key}' stands on {node.type} '{node.id}'",
+                hint=f"it is for {', '.join(types)} nodes",
             )
     for name in config.approvers if node.type is NodeType.APPROVAL else ():
         if name in BUILTIN_ROLES and name not in PERSON_LEVELS:
-            message = f"'{node.id}' asks '{name}', a role of agents; people answer"
-            hint = f"name people, or a level: {', '.join(PERSON_LEVELS)}"
             yield DocumentProblem(
-                code="bad_approver", path=f"{path}.approvers", message=message, hint=hint
+                code="bad_approver",
+                path=f"{path}.approvers",
+                message=f"'{node.id}' asks '{name}', a role of agents; people answer",
+                hint=f"name people, or a level: {', '.join(PERSON_LEVELS)}",
             )
     if node.type is NodeType.APPROVAL and has_too_few_approvers(config.approvers, config.quorum):
-        message = (
-            f"'{node.id}' wants {config.quorum} approvals of {len(set(config.approvers))} people"
-        )
-        hint = "lower the quorum, or name more approvers"
         yield DocumentProblem(
-            code="too_few_approvers", path=f"{path}.quorum", message=message, hint=hint
+            code="too_few_approvers",
+            path=f"{path}.quorum",
+            message=f"'{node.id}' wants {config.quorum} approvals of "
+            f"{len(set(config.approvers))} people",
+            hint="lower the quorum, or name more approvers",
         )
     if node.type is NodeType.END and config.status not in END_STATUSES:
-        message = f"end '{node.id}' cannot end a run as '{config.status}'"
-        hint = f"one of {', '.join(END_STATUSES)}"
         yield DocumentProblem(
-            code="bad_end_status", path=f"{path}.status", message=message, hint=hint
+            code="bad_end_status",
+            path=f"{path}.status",
+            message=f"end '{node.id}' cannot end a run as '{config.status}'",
+            hint=f"one of {', '.join(END_STATUSES)}",
         )
 
 
@@ -160,10 +175,11 @@ def _check_edges(workflow: Workflow) -> Iterator[DocumentProblem]:
     for i, edge in enumerate(workflow.edges):
         for end in ("from_node_id", "to_node_id"):
             if getattr(edge, end) not in ids:
-                message = f"no node has the id '{getattr(edge, end)}'"
-                hint = "add the node or correct the id"
                 yield DocumentProblem(
-                    code="dangling_edge", path=f"$.edges[{i}].{end}", message=message, hint=hint
+                    code="dangling_edge",
+                    path=f"$.edges[{i}].{end}",
+                    message=f"no node has the id '{getattr(edge, end)}'",
+                    hint="add the node or correct the id",
                 )
         if edge.expression:
             yield from check_expression(edge.expression, f"$.edges[{i}].condition", keys)
@@ -174,14 +190,19 @@ def check_expression(source: str, path: str, keys: set[str] | None) -> Iterator[
     try:
         condition = Condition(source)
     except ValueError as error:
-        message = f"the condition does not compile: {error}"
-        hint = "an expression over the bead's context such as severity >= 3"
-        yield DocumentProblem(code="bad_condition", path=path, message=message, hint=hint)
+        yield DocumentProblem(
+            code="bad_condition",
+            path=path,
+            message=f"the condition does not compile: {error}",
+            hint="an expression over the bead's context such as severity >= 3",
+        )
         return
     for name in sorted(condition.names - keys) if keys is not None else ():
-        message = f"the condition names '{name}', which metadata.context does not list"
         yield DocumentProblem(
-            code="unknown_name", path=path, message=message, hint=f"list '{name}' there"
+            code="unknown_name",
+            path=path,
+            message=f"the condition names '{name}', which metadata.context does not list",
+            hint=f"list '{name}' there",
         )
 
 
@@ -189,10 +210,11 @@ def _check_graph(graph: Graph) -> Iterator[DocumentProblem]:
     nodes = graph.nodes
     starts = [node.id for node in nodes if node.type is NodeType.START]
     if len(starts) != 1:
-        message = f"there are {len(starts)} start nodes" if starts else "there is no start node"
-        code = "many_starts" if starts else "no_start"
         yield DocumentProblem(
-            code=code, path="$.nodes", message=message, hint="exactly one, of type start"
+            code="many_starts" if starts else "no_start",
+            path="$.nodes",
+            message=f"there are {len(starts)} start nodes" if starts else "there is no start node",
+            hint="exactly one, of type start",
         )
     if not graph.ends:
         yield DocumentProblem(
@@ -226,9 +248,11 @@ def _check_covered(
 ) -> Iterator[DocumentProblem]:
     for i, node in enumerate(graph.nodes):
         if i not in covered:
-            message = f"'{node.id}' {complaint}"
             yield DocumentProblem(
-                code=code, path=f"$.nodes[{i}]", message=message, hint="add an edge"
+                code=code,
+                path=f"$.nodes[{i}]",
+                message=f"'{node.id}' {complaint}",
+                hint="add an edge",
             )
 
 
@@ -243,17 +267,33 @@ def _check_outcome_edges(graph: Graph) -> Iterator[DocumentProblem]:
             continue
         if len(default_edges) != 1 and not (graph.is_fork(i) and default_edges):
             count = len(default_edges) or "no"
-            message = f"'{node.id}' has {count} success edges without a condition"
-            yield _problem("default_edge", path, message, "exactly one: it is the last resort")
+            yield _problem(
+                "default_edge",
+                path,
+                f"'{node.id}' has {count} success edges without a condition",
+                "exactly one: it is the last resort",
+            )
         if len(failing) > 1:
-            message = f"'{node.id}' has {len(failing)} failure edges"
-            yield _problem("many_failure_edges", path, message, "one at the most")
+            yield _problem(
+                "many_failure_edges",
+                path,
+                f"'{node.id}' has {len(failing)} failure edges",
+                "one at the most",
+            )
         if failing and node.type not in CAN_FAIL:
-            message = f"{node.type} '{node.id}' has a failure edge but cannot fail"
-            yield _problem("misplaced_failure_edge", path, message, "remove it")
+            yield _problem(
+                "misplaced_failure_edge",
+                path,
+                f"{node.type} '{node.id}' has a failure edge but cannot fail",
+                "remove it",
+            )
         if failing and node.config.on_failure is not None:
-            message = f"'{node.id}' has a failure edge and a rework"
-            yield _problem("failure_and_rework", path, message, "one of the two (K4)")
+            yield _problem(
+                "failure_and_rework",
+                path,
+                f"'{node.id}' has a failure edge and a rework",
+                "one of the two (K4)",
+            )
 
 
 def _split_edges(links: list[Link]) -> tuple[list[Link], list[Link]]:
@@ -267,11 +307,17 @@ def _check_ways_back(graph: Graph) -> Iterator[DocumentProblem]:
     for i in graph.order:
         config = graph.nodes[i].config
         if config.on_failure is not None:
-            path = f"$.nodes[{i}].config.on_failure.rework"
-            yield from _check_way_back(graph, i, config.on_failure.rework, "reworks", path)
+            yield from _check_way_back(
+                graph,
+                i,
+                config.on_failure.rework,
+                "reworks",
+                f"$.nodes[{i}].config.on_failure.rework",
+            )
         if config.revise_to is not None:
-            path = f"$.nodes[{i}].config.revise_to"
-            yield from _check_way_back(graph, i, config.revise_to, "revises", path)
+            yield from _check_way_back(
+                graph, i, config.revise_to, "revises", f"$.nodes[{i}].config.revise_to"
+            )
 
 
 def _check_way_back(
@@ -279,18 +325,30 @@ def _check_way_back(
 ) -> Iterator[DocumentProblem]:
     name, t = graph.nodes[i].id, graph.index.get(target)
     if t is None:
-        message = f"'{name}' {verb} '{target}', which is no node"
-        yield _problem("unknown_way_back", path, message, "name a node before it")
+        yield _problem(
+            "unknown_way_back",
+            path,
+            f"'{name}' {verb} '{target}', which is no node",
+            "name a node before it",
+        )
     elif t == i:
-        message = f"'{name}' {verb} itself"
-        yield _problem("way_back_to_itself", path, message, "max_attempts is for retries")
+        yield _problem(
+            "way_back_to_itself", path, f"'{name}' {verb} itself", "max_attempts is for retries"
+        )
     elif graph.nodes[t].type is NodeType.MERGE:
-        message = f"'{name}' {verb} '{target}', a merge"
-        yield _problem("way_back_to_merge", path, message, "go back to or before the fork (K6)")
+        yield _problem(
+            "way_back_to_merge",
+            path,
+            f"'{name}' {verb} '{target}', a merge",
+            "go back to or before the fork (K6)",
+        )
     elif t not in graph.reachable or not graph.dominates(t, i):
-        message = f"'{name}' {verb} '{target}', which some ways to '{name}' do not pass"
-        hint = "a way back leads to a node that lies on every path to it (K6)"
-        yield _problem("way_back_not_passed", path, message, hint)
+        yield _problem(
+            "way_back_not_passed",
+            path,
+            f"'{name}' {verb} '{target}', which some ways to '{name}' do not pass",
+            "a way back leads to a node that lies on every path to it (K6)",
+        )
 
 
 def _check_blocks(graph: Graph, workflow: Workflow) -> Iterator[DocumentProblem]:
@@ -300,40 +358,66 @@ def _check_blocks(graph: Graph, workflow: Workflow) -> Iterator[DocumentProblem]
     for i in graph.order:
         node, region = graph.nodes[i], graph.region[i]
         if node.type is NodeType.END and region is not None:
-            message = f"end '{node.id}' lies inside the block of '{graph.nodes[region[0]].id}'"
-            yield _problem("end_in_block", f"$.nodes[{i}]", message, "lead to the merge first (K9)")
+            yield _problem(
+                "end_in_block",
+                f"$.nodes[{i}]",
+                f"end '{node.id}' lies inside the block of '{graph.nodes[region[0]].id}'",
+                "lead to the merge first (K9)",
+            )
         for link in graph.succ[i]:
             if not _stays_in_block(graph, i, link.node):
                 edge = workflow.edges[link.edge]
-                message = f"'{edge.from_node_id}' -> '{edge.to_node_id}' crosses a parallel block"
-                hint = "a block is entered at its fork and left at its merge only (K9)"
-                yield _problem("edge_crosses_block", f"$.edges[{link.edge}]", message, hint)
+                yield _problem(
+                    "edge_crosses_block",
+                    f"$.edges[{link.edge}]",
+                    f"'{edge.from_node_id}' -> '{edge.to_node_id}' crosses a parallel block",
+                    "a block is entered at its fork and left at its merge only (K9)",
+                )
 
 
 def _check_fork(graph: Graph, fork: int, instant: list[Link]) -> Iterator[DocumentProblem]:
     name, path = graph.nodes[fork].id, f"$.nodes[{fork}]"
     heads, meeting = graph.heads[fork], graph.meeting_points[fork]
     if len(heads) < 2:
-        message = f"parallel decision '{name}' has {len(heads)} branch"
-        yield _problem("one_branch", path, message, "two or more, or drop parallel")
+        yield _problem(
+            "one_branch",
+            path,
+            f"parallel decision '{name}' has {len(heads)} branch",
+            "two or more, or drop parallel",
+        )
     if len(set(heads)) < len(heads):
-        message = f"two branches of '{name}' begin at the same node"
-        yield _problem("shared_branch", path, message, "branches share no node (K9)")
+        yield _problem(
+            "shared_branch",
+            path,
+            f"two branches of '{name}' begin at the same node",
+            "branches share no node (K9)",
+        )
     if len(meeting) != 1:
         meeting_text = (
             ", ".join(f"'{graph.nodes[k].id}'" for k in meeting[:NAMED_NODES_MAX]) or "nowhere"
         )
-        message = f"the branches of '{name}' meet at {meeting_text}"
-        yield _problem("no_single_merge", path, message, "they all lead to one merge node (K9)")
+        yield _problem(
+            "no_single_merge",
+            path,
+            f"the branches of '{name}' meet at {meeting_text}",
+            "they all lead to one merge node (K9)",
+        )
         return
     merge = graph.nodes[meeting[0]]
     if merge.type is not NodeType.MERGE:
-        message = f"the branches of '{name}' meet at '{merge.id}', a {merge.type}"
-        yield _problem("no_single_merge", path, message, "let a merge node close the block (K9)")
+        yield _problem(
+            "no_single_merge",
+            path,
+            f"the branches of '{name}' meet at '{merge.id}', a {merge.type}",
+            "let a merge node close the block (K9)",
+        )
     if merge.config.wait == "any" and instant:
-        message = f"'{merge.id}' goes on at the first branch, and '{name}' has one without any work"
-        hint = "it would cancel all others before they start: put a task or approval into it (K10)"
-        yield _problem("empty_branch", path, message, hint)
+        yield _problem(
+            "empty_branch",
+            path,
+            f"'{merge.id}' goes on at the first branch, and '{name}' has one without any work",
+            "it would cancel all others before they start: put a task or approval into it (K10)",
+        )
 
 
 def _instant_branches(graph: Graph) -> dict[int, list[Link]]:
@@ -392,19 +476,35 @@ def _check_names(team: Team) -> Iterator[DocumentProblem]:
     ids = [agent.id for agent in team.agents]
     for duplicate, count in Counter(ids).items():
         if count > 1:
-            message = f"{count} agents have the id '{duplicate}'"
-            yield _problem("duplicate_agent", "$.agents", message, "rename one")
+            yield _problem(
+                "duplicate_agent",
+                "$.agents",
+                f"{count} agents have the id '{duplicate}'",
+                "rename one",
+            )
     for key in ("start", "terminator"):
         name = getattr(team, key)
         if name is not None and name not in ids:
-            message = f"the {key} '{name}' is no agent of this team"
-            yield _problem(f"unknown_{key}", f"$.{key}", message, _one_of_hint(ids))
+            yield _problem(
+                f"unknown_{key}",
+                f"$.{key}",
+                f"the {key} '{name}' is no agent of this team",
+                _one_of_hint(ids),
+            )
     if team.review is not None and team.start == REVIEW_STEP_ID:
-        message = "the start agent is the reviewing person's seat"
-        yield _problem("unknown_start", "$.start", message, "let an agent start")
+        yield _problem(
+            "unknown_start",
+            "$.start",
+            "the start agent is the reviewing person's seat",
+            "let an agent start",
+        )
     if team.terminator is None and team.review is None:
-        message = "nobody may end a run: there is neither a terminator nor a review"
-        yield _problem("no_terminator", "$.terminator", message, "name the agent that ends a run")
+        yield _problem(
+            "no_terminator",
+            "$.terminator",
+            "nobody may end a run: there is neither a terminator nor a review",
+            "name the agent that ends a run",
+        )
 
 
 def _check_agents(team: Team) -> Iterator[DocumentProblem]:
@@ -415,17 +515,24 @@ def _check_agents(team: Team) -> Iterator[DocumentProblem]:
     for i, agent in enumerate(team.agents):
         for j, to in enumerate(agent.hands_off_to):
             if to not in allowed:
-                path = f"$.agents[{i}].hands_off_to[{j}]"
-                message = f"'{agent.id}' hands off to '{to}', which is no agent of this team"
-                yield _problem("unknown_target", path, message, _one_of_hint(sorted(ids)))
+                yield _problem(
+                    "unknown_target",
+                    f"$.agents[{i}].hands_off_to[{j}]",
+                    f"'{agent.id}' hands off to '{to}', which is no agent of this team",
+                    _one_of_hint(sorted(ids)),
+                )
         yield from _check_tasks(agent, i, keys)
 
 
 def _check_tasks(agent: Agent, i: int, keys: set[str] | None) -> Iterator[DocumentProblem]:
     for duplicate, count in Counter(task.id for task in agent.tasks).items():
         if count > 1:
-            message = f"'{agent.id}' has {count} tasks with the id '{duplicate}'"
-            yield _problem("duplicate_task", f"$.agents[{i}].tasks", message, "rename one")
+            yield _problem(
+                "duplicate_task",
+                f"$.agents[{i}].tasks",
+                f"'{agent.id}' has {count} tasks with the id '{duplicate}'",
+                "rename one",
+            )
     for j, task in enumerate(agent.tasks):
         if task.when.strip():
             yield from check_expression(task.when, f"$.agents[{i}].tasks[{j}].when", keys)
@@ -436,14 +543,21 @@ def _check_reachability(team: Team) -> Iterator[DocumentProblem]:
     if not steps:
         return  # `_check_names` reports an unknown start
     if team.terminator is not None and team.terminator not in steps:
-        message = f"the terminator '{team.terminator}' cannot be reached from '{team.start}'"
-        hint = "let some agent on the way hand off to it"
-        yield _problem("unreachable_terminator", "$.terminator", message, hint)
+        yield _problem(
+            "unreachable_terminator",
+            "$.terminator",
+            f"the terminator '{team.terminator}' cannot be reached from '{team.start}'",
+            "let some agent on the way hand off to it",
+        )
     for i, agent in enumerate(team.agents):
         is_review_step = team.review is not None and agent.id == REVIEW_STEP_ID
         if agent.id not in steps and not is_review_step and agent.id != team.terminator:
-            message = f"'{agent.id}' cannot be reached from '{team.start}'"
-            yield _problem("unreachable", f"$.agents[{i}]", message, "let somebody hand off to it")
+            yield _problem(
+                "unreachable",
+                f"$.agents[{i}]",
+                f"'{agent.id}' cannot be reached from '{team.start}'",
+                "let somebody hand off to it",
+            )
 
 
 def _check_review(team: Team) -> Iterator[DocumentProblem]:
@@ -453,24 +567,43 @@ def _check_review(team: Team) -> Iterator[DocumentProblem]:
     ids = [agent.id for agent in team.agents if agent.id != REVIEW_STEP_ID]
     for i, name in enumerate(review.after):
         if name not in ids:
-            message = f"review comes after '{name}', which is no agent of this team"
-            yield _problem("unknown_target", f"$.review.after[{i}]", message, _one_of_hint(ids))
+            yield _problem(
+                "unknown_target",
+                f"$.review.after[{i}]",
+                f"review comes after '{name}', which is no agent of this team",
+                _one_of_hint(ids),
+            )
     if has_too_few_approvers(review.approvers, review.quorum):
-        message = f"review wants {review.quorum} approvals of {len(set(review.approvers))} people"
-        hint = "lower the quorum, or name more approvers"
-        yield _problem("too_few_approvers", "$.review.quorum", message, hint)
+        yield _problem(
+            "too_few_approvers",
+            "$.review.quorum",
+            f"review wants {review.quorum} approvals of {len(set(review.approvers))} people",
+            "lower the quorum, or name more approvers",
+        )
     if review.back_to not in ids:
-        message = f"a revision goes back to '{review.back_to}', which is no agent of this team"
-        yield _problem("unknown_target", "$.review.back_to", message, _one_of_hint(ids))
+        yield _problem(
+            "unknown_target",
+            "$.review.back_to",
+            f"a revision goes back to '{review.back_to}', which is no agent of this team",
+            _one_of_hint(ids),
+        )
     if team.terminator is None and not set(review.after) & set(handoff_distances(team)):
-        message = "no reviewed agent can be reached, and there is no terminator"
-        yield _problem("unreachable_terminator", "$.review.after", message, "review one on the way")
+        yield _problem(
+            "unreachable_terminator",
+            "$.review.after",
+            "no reviewed agent can be reached, and there is no terminator",
+            "review one on the way",
+        )
 
 
 def _check_hard_limits(limits: Limits) -> Iterator[DocumentProblem]:
     if limits.max_handoffs is None and limits.max_steps is None:
-        message = "max_handoffs and max_steps are both off, so agents may hand over for ever"
-        yield _problem("unbounded", "$.stop_rules", message, "set at least one of them")
+        yield _problem(
+            "unbounded",
+            "$.stop_rules",
+            "max_handoffs and max_steps are both off, so agents may hand over for ever",
+            "set at least one of them",
+        )
 
 
 def _one_of_hint(names: list[str]) -> str:

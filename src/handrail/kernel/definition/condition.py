@@ -45,8 +45,9 @@ def _load_compiler() -> Callable[[str], Any]:
     """
     package = importlib.util.find_spec("cel")
     assert package is not None, "common-expression-language is installed"
-    folder = list(package.submodule_search_locations or ())
-    spec = importlib.machinery.PathFinder().find_spec("cel.cel", folder)
+    spec = importlib.machinery.PathFinder().find_spec(
+        "cel.cel", list(package.submodule_search_locations or ())
+    )
     assert spec is not None, "common-expression-language has a module cel.cel"
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)

@@ -54,15 +54,25 @@ def slack_warnings(slacks: tuple[Slack, ...]) -> list[DocumentProblem]:
     for slack in slacks:
         path = f"$.stop_rules.{slack.limit}"
         if slack.slack == 0:
-            message = (
-                f"slack 0: {slack.limit} is {slack.allowed}, and {slack.way} takes {slack.needed}"
+            out.append(
+                DocumentProblem(
+                    code="slack_0",
+                    path=path,
+                    message=f"slack 0: {slack.limit} is {slack.allowed}, and {slack.way} takes "
+                    f"{slack.needed}",
+                    hint="one retry or detour fails the run; allow a few more",
+                )
             )
-            hint = "one retry or detour fails the run; allow a few more"
-            out.append(DocumentProblem(code="slack_0", path=path, message=message, hint=hint))
         elif slack.slack < 0:
-            message = f"{slack.limit} is {slack.allowed}, but {slack.way} takes {slack.needed}"
-            hint = "no run can succeed that way; raise the limit"
-            out.append(DocumentProblem(code="infeasible", path=path, message=message, hint=hint))
+            out.append(
+                DocumentProblem(
+                    code="infeasible",
+                    path=path,
+                    message=f"{slack.limit} is {slack.allowed}, but {slack.way} takes "
+                    f"{slack.needed}",
+                    hint="no run can succeed that way; raise the limit",
+                )
+            )
     return out
 
 
@@ -115,11 +125,14 @@ def _team_slack(team: Team, limits: Limits) -> Iterator[Slack]:
         if handoffs is None:
             continue
         if limits.max_handoffs is not None:
-            allowed = limits.max_handoffs
-            yield Slack(limit="max_handoffs", way=way, needed=handoffs, allowed=allowed)
+            yield Slack(limit="max_handoffs", way=way, needed=handoffs, allowed=limits.max_handoffs)
         if limits.max_steps is not None:
-            steps = handoffs + 1 if team.review is None else handoffs
-            yield Slack(limit="max_steps", way=way, needed=steps, allowed=limits.max_steps)
+            yield Slack(
+                limit="max_steps",
+                way=way,
+                needed=handoffs + 1 if team.review is None else handoffs,
+                allowed=limits.max_steps,
+            )
 
 
 def _finishing_agents(team: Team) -> dict[str, int]:
@@ -131,8 +144,10 @@ def _finishing_agents(team: Team) -> dict[str, int]:
 
 def _shortest_walk(team: Team) -> int | None:
     steps = handoff_distances(team)
-    ways = [steps[name] + extra for name, extra in _finishing_agents(team).items() if name in steps]
-    return min(ways, default=None)
+    return min(
+        [steps[name] + extra for name, extra in _finishing_agents(team).items() if name in steps],
+        default=None,
+    )
 
 
 def _milestone_walk(team: Team) -> int | None:

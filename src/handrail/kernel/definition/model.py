@@ -11,7 +11,6 @@ definition; `certificate.py` bounds its cost.
 from enum import StrEnum
 from typing import Annotated, Any, Literal
 
-import msgspec
 from msgspec import Meta
 
 from handrail.kernel.decision import Value
@@ -222,9 +221,3 @@ class DocumentProblem(Value):
 
     def __str__(self) -> str:
         return f"{self.path}: {self.message}" + (f" ({self.hint})" if self.hint else "")
-
-
-def to_document(definition: Definition) -> dict[str, Any]:
-    """Return the definition as plain JSON values, `kind` included, defaults left out."""
-    document: dict[str, Any] = msgspec.to_builtins(definition, str_keys=True)
-    return document

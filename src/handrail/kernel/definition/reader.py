@@ -90,18 +90,35 @@ def read_definition(
     kind = document.get("kind", "team" if "agents" in document else "workflow")
     cls = KINDS.get(kind) if isinstance(kind, str) else None
     if cls is None:
-        message = f"kind is {_describe(kind)}; a definition is a 'workflow' or a 'team'"
-        return None, [DocumentProblem(code="bad_kind", path="$.kind", message=message)], []
+        return (
+            None,
+            [
+                DocumentProblem(
+                    code="bad_kind",
+                    path="$.kind",
+                    message=f"kind is {_describe(kind)}; a definition is a 'workflow' or a 'team'",
+                )
+            ],
+            [],
+        )
     for part in ("nodes", "edges", "agents"):
         items = document.get(part)
         if isinstance(items, list) and len(typing.cast("list[object]", items)) > PARTS_MAX:
             count = len(typing.cast("list[object]", items))
-            message = f"{count:,} {part}; at most {PARTS_MAX:,} are read"
-            return None, [DocumentProblem(code="too_large", path=f"$.{part}", message=message)], []
+            return (
+                None,
+                [
+                    DocumentProblem(
+                        code="too_large",
+                        path=f"$.{part}",
+                        message=f"{count:,} {part}; at most {PARTS_MAX:,} are read",
+                    )
+                ],
+                [],
+            )
     normalized = _normalize_durations({**document, "kind": kind})
     try:
-        definition = msgspec.convert(normalized, cls)
-        return definition, [], _unknown_key_warnings(cls, normalized)
+        return msgspec.convert(normalized, cls), [], _unknown_key_warnings(cls, normalized)
     except msgspec.ValidationError:
         errors: list[DocumentProblem] = []
         salvaged = _salvage(cls, normalized, "$", errors)
@@ -125,8 +142,11 @@ def _encoding_problem(document: object) -> DocumentProblem | None:
             code="too_deep", path="$", message="the document is nested too deeply"
         )
     except (TypeError, ValueError) as error:
-        message = f"this cannot be written as JSON: {error}"
-        return DocumentProblem(code="not_json", path=_unencodable_path(document), message=message)
+        return DocumentProblem(
+            code="not_json",
+            path=_unencodable_path(document),
+            message=f"this cannot be written as JSON: {error}",
+        )
     return too_large_problem(size) if size > DOCUMENT_BYTES_MAX else None
 
 
@@ -235,14 +255,15 @@ def _salvage_field(
     try:
         return msgspec.convert(value, field.type)
     except msgspec.ValidationError as error:
-        hint = 'write seconds, or for example "10m"' if field.name in DURATION_FIELDS else ""
-        message = (
-            f"{_describe(value)} does not fit: it "
-            f"{explain_validation_error(str(error).split(' - at ')[0])}"
-        )
         errors.append(
             DocumentProblem(
-                code=_problem_code(field, str(error)), path=path, message=message, hint=hint
+                code=_problem_code(field, str(error)),
+                path=path,
+                message=(
+                    f"{_describe(value)} does not fit: it "
+                    f"{explain_validation_error(str(error).split(' - at ')[0])}"
+                ),
+                hint='write seconds, or for example "10m"' if field.name in DURATION_FIELDS else "",
             )
         )
         return UNSET
@@ -309,8 +330,11 @@ def _missing(path: str, name: str) -> DocumentProblem:
 
 
 def _wrong_type(path: str, value: object, expected: str) -> DocumentProblem:
-    message = f"{_describe(value)} stands where {expected} is wanted"
-    return DocumentProblem(code="wrong_type", path=path, message=message)
+    return DocumentProblem(
+        code="wrong_type",
+        path=path,
+        message=f"{_describe(value)} stands where {expected} is wanted",
+    )
 
 
 def _describe(value: object) -> str:

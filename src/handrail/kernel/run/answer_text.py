@@ -151,8 +151,9 @@ def _normalize(text: str) -> str:
 
 def _without_accents(text: str) -> str:
     """Remove marks, so that scripts with vowel marks keep whole words; recompose Hangul."""
-    bare = (mark for mark in text if not unicodedata.category(mark).startswith("M"))
-    return unicodedata.normalize("NFC", "".join(bare))
+    return unicodedata.normalize(
+        "NFC", "".join(mark for mark in text if not unicodedata.category(mark).startswith("M"))
+    )
 
 
 def _classify_words(words: list[str]) -> set[_WordKind]:

@@ -105,9 +105,14 @@ def stop_for_duration(builder: DecisionBuilder) -> None:
     run = builder.run
     holder = next((t.step_id for t in run.positions.values()), "")
     # The clock was due on a rounded microsecond; the limit counts.
-    elapsed = max(run.limits.max_duration or 0.0, run.elapsed_seconds(builder.now))
-    moment = RuleContext(run.ledger, run.limits, step=run.ledger.steps, ran=elapsed)
-    fired = judge_step(moment)
+    fired = judge_step(
+        RuleContext(
+            run.ledger,
+            run.limits,
+            step=run.ledger.steps,
+            ran=max(run.limits.max_duration or 0.0, run.elapsed_seconds(builder.now)),
+        )
+    )
     builder.stop([f for f in fired if f.rule is StopRule.MAX_DURATION], holder)
 
 
@@ -117,10 +122,15 @@ def _stop_for_silence(builder: DecisionBuilder, position: Position) -> None:
         f"nothing was heard for {silence:g} s of the program elsewhere in which "
         f"'{position.step_id}'"
     )
-    reason = f"{cause} has the turn: it died, or cannot reach this server"
-    remedy = "a program that lives: start it again"
     builder.stop(
-        [FiredRule(rule=StopRule.AGENT_LOST, reason=reason, remedy=remedy)], position.step_id
+        [
+            FiredRule(
+                rule=StopRule.AGENT_LOST,
+                reason=f"{cause} has the turn: it died, or cannot reach this server",
+                remedy="a program that lives: start it again",
+            )
+        ],
+        position.step_id,
     )
 
 

@@ -119,8 +119,13 @@ def _release_unused_lock(plan: Plan, command: GrantLock) -> tuple[RunEffect, ...
     """Release a lock granted to a run that ends instead of using it."""
     if plan.kind == "team" or not plan.has_step(command.step_id):
         return ()
-    repository = plan.commit_repositories.get(command.step_id, "default")
-    return (ReleaseLock(step_id=command.step_id, repository=repository, lock=command.lock),)
+    return (
+        ReleaseLock(
+            step_id=command.step_id,
+            repository=plan.commit_repositories.get(command.step_id, "default"),
+            lock=command.lock,
+        ),
+    )
 
 
 def _is_trivially_valid(command: RunCommand) -> bool:
@@ -161,8 +166,11 @@ def _validate_command(command: RunCommand) -> Refusal | None:
         )
     if not problem:
         return guarded.check_author(command) if isinstance(command, Observe) else None
-    message = f"the {type(command).__name__} cannot be taken: {problem}"
-    return refuse("unusable", message, "correct it and send it again")
+    return refuse(
+        "unusable",
+        f"the {type(command).__name__} cannot be taken: {problem}",
+        "correct it and send it again",
+    )
 
 
 def _handle(builder: DecisionBuilder, command: RunCommand) -> Refusal | None:
@@ -210,10 +218,11 @@ def _start(builder: DecisionBuilder, run: Run | None, command: Start) -> Refusal
         return guarded.start(builder, command)
     plan, definition = builder.plan, builder.plan.definition
     if plan.is_guarded:
-        message = (
-            f"the agents of '{definition.name}' work in a program elsewhere, not for this server"
+        return refuse(
+            "guarded",
+            (f"the agents of '{definition.name}' work in a program elsewhere, not for this server"),
+            "run that program, under guard",
         )
-        return refuse("guarded", message, "run that program, under guard")
     is_team = isinstance(definition, Team)
     step_id = command.from_step_id
     if step_id and not plan.has_step(step_id):
@@ -272,37 +281,52 @@ def _require_holder(
             "claim again",
         )
     if position.phase is OFFERED:
-        message = f"dispatch {fence} of run '{builder.run.id}' has not been claimed"
-        return refuse("not_claimed", message, "claim it first")
-    if position.agent != agent:
-        message = (
-            f"dispatch {fence} of run '{builder.run.id}' is held by '{position.agent}', not "
-            f"'{agent}'"
+        return refuse(
+            "not_claimed",
+            f"dispatch {fence} of run '{builder.run.id}' has not been claimed",
+            "claim it first",
         )
-        return refuse("foreign", message, "report only what you hold")
+    if position.agent != agent:
+        return refuse(
+            "foreign",
+            (
+                f"dispatch {fence} of run '{builder.run.id}' is held by '{position.agent}', not "
+                f"'{agent}'"
+            ),
+            "report only what you hold",
+        )
     return position
 
 
 def _claim(builder: DecisionBuilder, command: Claim) -> Refusal | None:
     position = builder.run.find_position(command.fence)
     if position is None or position.phase is not OFFERED:
-        message = f"dispatch {command.fence} of run '{builder.run.id}' is not on offer"
-        return refuse("not_offered", message, "claim another one")
+        return refuse(
+            "not_offered",
+            f"dispatch {command.fence} of run '{builder.run.id}' is not on offer",
+            "claim another one",
+        )
     if builder.run.paused_at is not None:
         return refuse("paused", f"run '{builder.run.id}' is paused", "wait until it is resumed")
     if position.role not in command.roles:
-        message = (
-            f"'{position.step_id}' wants the role '{position.role}'; '{command.agent}' has "
-            "none such"
+        return refuse(
+            "wrong_role",
+            (
+                f"'{position.step_id}' wants the role '{position.role}'; '{command.agent}' has "
+                "none such"
+            ),
+            "register with that role",
         )
-        return refuse("wrong_role", message, "register with that role")
     verifying = (
         builder.run.kind == "workflow"
         and builder.plan.node(position.step_id).config.kind == "verification"
     )
     if verifying and command.agent in builder.run.committers:
-        message = f"'{command.agent}' committed in run '{builder.run.id}' and may not verify it"
-        return refuse("own_work", message, "let another agent verify")
+        return refuse(
+            "own_work",
+            f"'{command.agent}' committed in run '{builder.run.id}' and may not verify it",
+            "let another agent verify",
+        )
     builder.emit(
         Claimed(at=builder.now, step_id=position.step_id, fence=command.fence, agent=command.agent)
     )
@@ -348,8 +372,9 @@ def _check_result_size(builder: DecisionBuilder, command: Report) -> Refusal | N
 def _lose(builder: DecisionBuilder, command: Lose) -> Refusal | None:
     position = builder.run.find_position(command.fence)
     if position is None or position.phase is not PositionPhase.CLAIMED:
-        message = f"dispatch {command.fence} of run '{builder.run.id}' is not in anybody's hands"
-        return refuse("late", message)
+        return refuse(
+            "late", f"dispatch {command.fence} of run '{builder.run.id}' is not in anybody's hands"
+        )
     clocks.lose_dispatch(builder, position, command.reason)
     return None
 
@@ -361,12 +386,16 @@ def _miss_role(builder: DecisionBuilder, command: MissRole) -> Refusal | None:
         or position.phase is not PositionPhase.OFFERED
         or builder.run.paused_at is not None
     ):
-        message = f"dispatch {command.fence} of run '{builder.run.id}' is not on offer"
-        return refuse("not_offered", message)
+        return refuse(
+            "not_offered", f"dispatch {command.fence} of run '{builder.run.id}' is not on offer"
+        )
     grace = builder.plan.settings.role_grace
     if builder.now < position.since + to_timedelta(grace):
-        message = f"dispatch {command.fence} has not been on offer for {grace:g} s"
-        return refuse("too_early", message, "wait for the grace time")
+        return refuse(
+            "too_early",
+            f"dispatch {command.fence} has not been on offer for {grace:g} s",
+            "wait for the grace time",
+        )
     clocks.time_out_dispatch(builder, position, "role")
     return None
 
@@ -376,8 +405,11 @@ def _grant_lock(builder: DecisionBuilder, command: GrantLock) -> Refusal | None:
     waiting = position is not None and position.phase in workflow.ADVANCEABLE_PHASES
     is_workflow_node = builder.run.kind == "workflow" and builder.plan.has_step(command.step_id)
     if position is None or not waiting or not is_workflow_node or builder.run.paused_at is not None:
-        message = f"'{command.step_id}' of run '{builder.run.id}' does not wait for a lock"
-        return refuse("not_waiting", message, "release the lock")
+        return refuse(
+            "not_waiting",
+            f"'{command.step_id}' of run '{builder.run.id}' does not wait for a lock",
+            "release the lock",
+        )
     needs_lock = command.step_id in builder.plan.commit_repositories
     assert needs_lock, "what needs no lock has been offered already"
     builder.offer_dispatch(position, builder.plan.node(command.step_id).role, command.lock)

@@ -91,9 +91,14 @@ class DecisionBuilder:
 
     def judge_handoff(self, source: str, target: str) -> list[FiredRule]:
         run = self.run
-        edge = find_edge(run.ledger, source, target)
         return judge_handoff(
-            RuleContext(run.ledger, run.limits, source=source, target=target, edge=edge)
+            RuleContext(
+                run.ledger,
+                run.limits,
+                source=source,
+                target=target,
+                edge=find_edge(run.ledger, source, target),
+            )
         )
 
     def offer_dispatch(self, position: Position, role: str, lock: int | None = None) -> None:
@@ -118,8 +123,13 @@ class DecisionBuilder:
     def stop(self, fired: list[FiredRule], agent: str) -> None:
         """End the run by the first of the rules that fired, in the order of the table."""
         stop = build_stop(fired, agent, self.run.ledger.handoffs)
-        status = terminal_status_of(stop.rule, goal_met=is_goal_met(self.run))
-        self.emit(Ended(at=self.now, status=status, stop=stop))
+        self.emit(
+            Ended(
+                at=self.now,
+                status=terminal_status_of(stop.rule, goal_met=is_goal_met(self.run)),
+                stop=stop,
+            )
+        )
 
     def record_fault(
         self, position: Position, code: str, message: str, result: Result
@@ -130,10 +140,6 @@ class DecisionBuilder:
         """
         run, self.fault = self.run, message
         agent = position.step_id if run.kind == "team" else position.agent
-        paths = expected_paths(run, result)
-        assessment = assess_result(
-            run.ledger, run.limits, agent, result.evidence, task=position.task, paths=paths
-        )
         self.emit(
             Faulted(
                 at=self.now,
@@ -143,7 +149,14 @@ class DecisionBuilder:
                 fault=code,
                 message=message,
                 result=result,
-                weighed=assessment,
+                weighed=assess_result(
+                    run.ledger,
+                    run.limits,
+                    agent,
+                    result.evidence,
+                    task=position.task,
+                    paths=expected_paths(run, result),
+                ),
             )
         )
         return self.judge_result(agent, result, position.step)

@@ -60,19 +60,22 @@ class Offered(Event):
     repository: str = ""
 
 
-class Claimed(Event):
+class DispatchEvent(Event):
+    """Base of the events of one claimed dispatch."""
+
     step_id: str
     fence: int
     agent: str
 
 
-class Reported(Event):
+class Claimed(DispatchEvent):
+    """An agent took the dispatch. Its work clock runs from now on."""
+
+
+class Reported(DispatchEvent):
     """An accepted result. `phase` is the milestone it reached, `done` the once-only task it
     completed; with `asking`, its question goes to a person."""
 
-    step_id: str
-    fence: int
-    agent: str
     result: Result
     weighed: Assessment = NO_ASSESSMENT
     phase: str = ""
@@ -82,33 +85,24 @@ class Reported(Event):
     asking: bool = False
 
 
-class Faulted(Event):
+class Faulted(DispatchEvent):
     """The agent's answer was unusable and cost the attempt; `message` tells the agent why."""
 
-    step_id: str
-    fence: int
-    agent: str
     fault: str
     message: str
     result: Result = Result()
     weighed: Assessment = NO_ASSESSMENT
 
 
-class Lost(Event):
+class Lost(DispatchEvent):
     """The lease expired, or the worker returned the dispatch."""
 
-    step_id: str
-    fence: int
-    agent: str
     reason: str
 
 
-class TimedOut(Event):
+class TimedOut(DispatchEvent):
     """A clock of the dispatch expired: offered too long, or in work too long."""
 
-    step_id: str
-    fence: int
-    agent: str
     clock: Literal["queue", "role", "work"]
 
 

@@ -60,41 +60,60 @@ def _apply_asked(run: Run, event: Asked) -> Run:
     is_unprompted = (
         approval.own and previous.phase is not PositionPhase.ASKING
     )  # from a guarded program
-    position = replace(previous, phase=PositionPhase.ASKED, approval_id=approval.id)
     return replace(
         run,
         seq=run.seq + 1,
         asks=run.asks + is_unprompted,
         pending_approvals={**run.pending_approvals, approval.id: approval},
         approvals_opened=run.approvals_opened + 1,
-        positions={**run.positions, approval.step_id: position},
+        positions={
+            **run.positions,
+            approval.step_id: replace(previous, phase=PositionPhase.ASKED, approval_id=approval.id),
+        },
     )
 
 
 def _apply_answered(run: Run, event: Answered) -> Run:
     approval = run.pending_approvals[event.approval_id]
     if not event.final:
-        updated = replace(approval, approved_by=(*approval.approved_by, event.by))
         return replace(
-            run, seq=run.seq + 1, pending_approvals={**run.pending_approvals, approval.id: updated}
+            run,
+            seq=run.seq + 1,
+            pending_approvals={
+                **run.pending_approvals,
+                approval.id: replace(approval, approved_by=(*approval.approved_by, event.by)),
+            },
         )
-    phase = PositionPhase.READY if approval.own else PositionPhase.LEAVING
-    position = replace(run.positions[approval.step_id], phase=phase, approval_id="", since=event.at)
-    approvals = {q.id: q for q in run.pending_approvals.values() if q.id != approval.id}
-    positions = {**run.positions, approval.step_id: position}
-    return replace(run, seq=run.seq + 1, pending_approvals=approvals, positions=positions)
+    return replace(
+        run,
+        seq=run.seq + 1,
+        pending_approvals={q.id: q for q in run.pending_approvals.values() if q.id != approval.id},
+        positions={
+            **run.positions,
+            approval.step_id: replace(
+                run.positions[approval.step_id],
+                phase=PositionPhase.READY if approval.own else PositionPhase.LEAVING,
+                approval_id="",
+                since=event.at,
+            ),
+        },
+    )
 
 
 def _apply_reasked(run: Run, event: Reasked) -> Run:
     approvals = {q.id: q for q in run.pending_approvals.values() if q.id != event.approval_id}
     approvals[event.approval.id] = event.approval
-    position = replace(run.positions[event.approval.step_id], approval_id=event.approval.id)
     return replace(
         run,
         seq=run.seq + 1,
         pending_approvals=approvals,
         approvals_opened=run.approvals_opened + 1,
-        positions={**run.positions, event.approval.step_id: position},
+        positions={
+            **run.positions,
+            event.approval.step_id: replace(
+                run.positions[event.approval.step_id], approval_id=event.approval.id
+            ),
+        },
     )
 
 
@@ -141,9 +160,14 @@ def _apply_migrated(run: Run, event: Migrated) -> Run:
 def _apply_clocks_pushed(run: Run, event: ClocksPushed) -> Run:
     """Move every clock of the run later by `event.seconds`."""
     by = to_timedelta(event.seconds)
-    positions = {p: replace(t, since=t.since + by) for p, t in run.positions.items()}
-    approvals = {i: replace(q, deadline=q.deadline + by) for i, q in run.pending_approvals.items()}
-    run = replace(run, seq=run.seq + 1, positions=positions, pending_approvals=approvals)
+    run = replace(
+        run,
+        seq=run.seq + 1,
+        positions={p: replace(t, since=t.since + by) for p, t in run.positions.items()},
+        pending_approvals={
+            i: replace(q, deadline=q.deadline + by) for i, q in run.pending_approvals.items()
+        },
+    )
     if run.ran_since is not None:
         run = replace(run, ran_since=min(run.ran_since + by, event.at))
     if run.paused_at is not None and run.pause_deadline is not None:
@@ -152,8 +176,14 @@ def _apply_clocks_pushed(run: Run, event: ClocksPushed) -> Run:
 
 
 def _apply_heard_of(run: Run, event: HeardOf) -> Run:
-    position = replace(run.positions[event.step_id], since=event.at)
-    return replace(run, seq=run.seq + 1, positions={**run.positions, event.step_id: position})
+    return replace(
+        run,
+        seq=run.seq + 1,
+        positions={
+            **run.positions,
+            event.step_id: replace(run.positions[event.step_id], since=event.at),
+        },
+    )
 
 
 APPLY_EXTERNAL: dict[type[Any], Callable[[Run, Any], Run]] = {
@@ -251,23 +281,25 @@ def isoformat(at: datetime) -> str:
 
 def _apply_offered(run: Run, event: Offered) -> Run:
     step = run.ledger.steps + 1
-    position = replace(
-        run.positions[event.step_id],
-        phase=OFFERED,
-        attempts=event.attempt,
-        fence=event.fence,
-        step=step,
-        role=event.role,
-        agent="",
-        lock=event.lock,
-        repository=event.repository,
-    )
     return replace(
         run,
         seq=run.seq + 1,
         fence=event.fence,
         ledger=replace(run.ledger, steps=step),
-        positions={**run.positions, event.step_id: position},
+        positions={
+            **run.positions,
+            event.step_id: replace(
+                run.positions[event.step_id],
+                phase=OFFERED,
+                attempts=event.attempt,
+                fence=event.fence,
+                step=step,
+                role=event.role,
+                agent="",
+                lock=event.lock,
+                repository=event.repository,
+            ),
+        },
     )
 
 
@@ -278,8 +310,9 @@ def _apply_claimed(run: Run, event: Claimed) -> Run:
     context = run.context
     if context.get("redispatch_requested"):
         context = {**context, "redispatch_requested": False}
-    positions = {**run.positions, event.step_id: position}
-    return replace(run, seq=run.seq + 1, context=context, positions=positions)
+    return replace(
+        run, seq=run.seq + 1, context=context, positions={**run.positions, event.step_id: position}
+    )
 
 
 def _apply_reported(run: Run, event: Reported) -> Run:
@@ -288,8 +321,10 @@ def _apply_reported(run: Run, event: Reported) -> Run:
         run = _apply_achievements(run, event)
     context = dict(run.context)
     if result.data:
-        data = {key: value for key, value in result.data.items() if key not in AGENT_READONLY_KEYS}
-        context = merge_patch(context, data)
+        context = merge_patch(
+            context,
+            {key: value for key, value in result.data.items() if key not in AGENT_READONLY_KEYS},
+        )
     context["last_run_at"] = isoformat(event.at)
     if result.outcome is CONTINUE:
         context["redispatch_requested"] = True
@@ -326,15 +361,17 @@ def _apply_achievements(run: Run, event: Reported) -> Run:
 
 
 def _apply_faulted(run: Run, event: Faulted) -> Run:
-    ledger = ledgers.add_result(
-        run.ledger,
-        run.limits,
-        run.positions[event.step_id].step,
-        event.result.evidence,
-        event.result.usage,
-        event.weighed,
+    return replace(
+        _apply_attempt_ended(run, event),
+        ledger=ledgers.add_result(
+            run.ledger,
+            run.limits,
+            run.positions[event.step_id].step,
+            event.result.evidence,
+            event.result.usage,
+            event.weighed,
+        ),
     )
-    return replace(_apply_attempt_ended(run, event), ledger=ledger)
 
 
 def _apply_attempt_ended(run: Run, event: Faulted | Lost | TimedOut) -> Run:
@@ -358,15 +395,21 @@ def _apply_attempt_ended(run: Run, event: Faulted | Lost | TimedOut) -> Run:
 def _apply_handed_off(run: Run, event: HandedOff) -> Run:
     if not event.accepted:
         return replace(run, seq=run.seq + 1)
-    replayed_steps = 1 if event.already_done else 0
     ledger = ledgers.add_handoff(
-        run.ledger, run.limits, event.source, event.target, event.reason, steps=replayed_steps
+        run.ledger,
+        run.limits,
+        event.source,
+        event.target,
+        event.reason,
+        steps=1 if event.already_done else 0,
     )
     previous = run.positions[event.source]
     if event.already_done:
-        earlier_result = run.done.get(f"{event.target}/{event.task}", previous.result)
         position = Position(
-            step_id=event.source, since=event.at, task=previous.task, result=earlier_result
+            step_id=event.source,
+            since=event.at,
+            task=previous.task,
+            result=run.done.get(f"{event.target}/{event.task}", previous.result),
         )
     else:
         position = Position(

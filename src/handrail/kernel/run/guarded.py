@@ -239,8 +239,9 @@ class GuardedHistory:
             self._begin_step(event.at)
             self._end_step(event.at, _handoff_result(Result(), event))
         self._outcome_reported = False
-        number = self._builder.run.ledger.handoffs + 1 if event.accepted else 0
-        self._builder.emit(replace(event, number=number))
+        self._builder.emit(
+            replace(event, number=self._builder.run.ledger.handoffs + 1 if event.accepted else 0)
+        )
         if event.accepted:
             self._active_agent, self._since, self._has_result = event.target, event.at, False
 
@@ -249,8 +250,9 @@ class GuardedHistory:
             if not (self._outcome_reported or self._has_result):
                 self._begin_step(event.at)
                 self._end_step(event.at, _terminate_result(Result(), event))
-            stop = replace(event.stop, rule=StopRule.TERMINATED, agent=self._active_agent)
-            event = replace(event, stop=stop)
+            event = replace(
+                event, stop=replace(event.stop, rule=StopRule.TERMINATED, agent=self._active_agent)
+            )
         elif not self._has_result and event.stop.rule is StopRule.AGENT_LOST:
             self._begin_step(event.at)
         self._builder.emit(event)
@@ -316,8 +318,11 @@ TEAM_GROWN = "team_grown"
 def start(builder: DecisionBuilder, command: StartGuarded) -> Refusal | None:
     plan = builder.plan
     if not _is_guarded_team(plan):
-        message = f"'{plan.definition.name}' is no guarded team"
-        return refuse("not_guarded", message, "give the guarded run another name")
+        return refuse(
+            "not_guarded",
+            f"'{plan.definition.name}' is no guarded team",
+            "give the guarded run another name",
+        )
     builder.emit(
         Started(
             at=command.started_at or builder.now,
@@ -341,14 +346,23 @@ def check_reporter(builder: DecisionBuilder, command: Observe | Ask) -> Refusal 
     """Refuse a report of a run that is not guarded, or another's, or has ended."""
     run, by = builder.run, command.by
     if not _is_guarded_team(builder.plan):
-        message = f"run '{run.id}' is no guarded run: its agents answer for themselves"
-        return refuse("not_guarded", message, "begin one with POST /guarded-runs")
+        return refuse(
+            "not_guarded",
+            f"run '{run.id}' is no guarded run: its agents answer for themselves",
+            "begin one with POST /guarded-runs",
+        )
     if run.filed_by != by:
-        message = f"run '{run.id}' was begun by {run.filed_by}, not by {by}"
-        return refuse("not_allowed", message, "use the token that it was begun with")
+        return refuse(
+            "not_allowed",
+            f"run '{run.id}' was begun by {run.filed_by}, not by {by}",
+            "use the token that it was begun with",
+        )
     if run.stop is not None:
-        message = f"run '{run.id}' has ended ({run.terminal_status}): {run.stop.reason}"
-        return refuse("ended", message, "stop the program")
+        return refuse(
+            "ended",
+            f"run '{run.id}' has ended ({run.terminal_status}): {run.stop.reason}",
+            "stop the program",
+        )
     return None
 
 
@@ -362,8 +376,11 @@ def check_author(command: Observe) -> Refusal | None:
     """Refuse a report in which a person closes the run."""
     if not any(isinstance(event, Ended) and event.by for event in command.events):
         return None
-    message = f"only people close a run, and {command.by} tells of a program"
-    return refuse("not_allowed", message, "leave the name out, or close it by an override")
+    return refuse(
+        "not_allowed",
+        f"only people close a run, and {command.by} tells of a program",
+        "leave the name out, or close it by an override",
+    )
 
 
 def observe(builder: DecisionBuilder, command: Observe) -> Refusal | None:
@@ -396,8 +413,9 @@ def observe(builder: DecisionBuilder, command: Observe) -> Refusal | None:
         )
     if not _fits_team(builder.plan, events, position.step_id):
         return _refuse_grown(run)
-    dated = _correct_times(events, command.sent_at or builder.now, since, builder.now)
-    GuardedHistory(draft, since).add_events(dated)
+    GuardedHistory(draft, since).add_events(
+        _correct_times(events, command.sent_at or builder.now, since, builder.now)
+    )
     if exceeds_limits(draft.run):
         return _refuse_unusable(
             f"run '{run.id}' has had more handoffs or steps than its limits allow"
@@ -409,12 +427,14 @@ def observe(builder: DecisionBuilder, command: Observe) -> Refusal | None:
 
 def ask(builder: DecisionBuilder, command: Ask) -> Refusal | None:
     run = builder.run
-    refusal = check_reporter(builder, command) or _refuse_if_waiting(run)
-    if refusal is not None:
+    if (refusal := check_reporter(builder, command) or _refuse_if_waiting(run)) is not None:
         return refusal
     if run.asks >= ASKS_MAX:
-        message = f"run '{run.id}' has asked people {ASKS_MAX} times"
-        return refuse("too_many_asks", message, "decide without them")
+        return refuse(
+            "too_many_asks",
+            f"run '{run.id}' has asked people {ASKS_MAX} times",
+            "decide without them",
+        )
     if not 0 < command.seconds <= ASK_SECONDS_MAX:
         return refuse("bad_seconds", f"nobody can wait for {command.seconds} s")
     (position,) = run.positions.values()
@@ -439,20 +459,21 @@ def _record_heartbeat(builder: DecisionBuilder, position: Position) -> None:
 def _refuse_if_waiting(run: Run) -> Refusal | None:
     if not run.pending_approvals and run.paused_at is None:
         return None
-    message = f"run '{run.id}' waits for a person"
-    return refuse("asked", message, "wait until it is answered, or let go on")
+    return refuse(
+        "asked", f"run '{run.id}' waits for a person", "wait until it is answered, or let go on"
+    )
 
 
 def _refuse_unusable(problem: str) -> Refusal:
-    message = f"it cannot be recorded: {problem}"
-    return refuse("unusable", message, "correct it and send it again")
+    return refuse("unusable", f"it cannot be recorded: {problem}", "correct it and send it again")
 
 
 def _refuse_grown(run: Run) -> Refusal:
-    message = (
-        f"the events show more of the team than version {run.version} of '{run.definition_id}'"
+    return refuse(
+        TEAM_GROWN,
+        (f"the events show more of the team than version {run.version} of '{run.definition_id}'"),
+        "store the next version, and name it",
     )
-    return refuse(TEAM_GROWN, message, "store the next version, and name it")
 
 
 def _fits_team(plan: Plan, events: Sequence[GuardedEvent], active_agent: str) -> bool:

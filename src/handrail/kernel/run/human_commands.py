@@ -38,8 +38,9 @@ def answer(builder: DecisionBuilder, command: Answer) -> Refusal | None:
             "it was answered, is void or has expired",
             "look at the open questions of the run",
         )
-    refusal = check_may_answer(approval, command.by) or _check_digest(approval, command)
-    if refusal is not None:
+    if (
+        refusal := check_may_answer(approval, command.by) or _check_digest(approval, command)
+    ) is not None:
         return refusal
     decision = _read_decision(approval, command)
     if isinstance(decision, Refusal):
@@ -78,8 +79,11 @@ def check_may_answer(approval: PendingApproval, by: Person) -> Refusal | None:
     named = by.name in approval.approvers and by.name not in PERSON_LEVELS and level >= 0
     if not named and not any(level >= needed for needed in levels):
         audience = ", ".join(approval.approvers) or f"{REQUIRED_LEVELS[approval.kind]} or above"
-        message = f"{by.name} ({by.role}) may not answer the {approval.kind} '{approval.id}'"
-        return refuse("not_allowed", message, f"it is for {audience}")
+        return refuse(
+            "not_allowed",
+            f"{by.name} ({by.role}) may not answer the {approval.kind} '{approval.id}'",
+            f"it is for {audience}",
+        )
     if by.name in approval.barred:
         return refuse(
             "author",
@@ -113,11 +117,10 @@ def _read_decision(approval: PendingApproval, command: Answer) -> Verdict | Refu
             and command.decision == "reject"
             and PERSON_LEVELS[command.by.role] < OVERRIDE_RANK
         ):
-            message = (
-                f"{command.by.name} ({command.by.role}) may answer '{approval.id}', not close it"
-            )
             return refuse(
-                "not_allowed", message, f"answer it; closing takes {OVERRIDE_LEVEL} or above"
+                "not_allowed",
+                (f"{command.by.name} ({command.by.role}) may answer '{approval.id}', not close it"),
+                f"answer it; closing takes {OVERRIDE_LEVEL} or above",
             )
         return (
             "answer" if approval.own and command.decision != "reject" and text else command.decision
@@ -149,14 +152,19 @@ def _approve(builder: DecisionBuilder, approval: PendingApproval, command: Answe
     if approval.own:
         return  # an unconditional yes to an agent's question: the next dispatch carries it
     if builder.run.kind == "team":
-        reason = f"{by} approved the result"
-        stop = Stop(
-            rule=StopRule.COMPLETED,
-            reason=reason,
-            agent=builder.run.final_agent,
-            remaining=approval.remaining,
+        builder.emit(
+            Ended(
+                at=builder.now,
+                status=approval.status,
+                stop=Stop(
+                    rule=StopRule.COMPLETED,
+                    reason=f"{by} approved the result",
+                    agent=builder.run.final_agent,
+                    remaining=approval.remaining,
+                ),
+                by=by,
+            )
         )
-        builder.emit(Ended(at=builder.now, status=approval.status, stop=stop, by=by))
     else:
         workflow.leave(builder, approval.step_id, "approve", command.text, by)
 
@@ -167,9 +175,14 @@ def _reject(builder: DecisionBuilder, approval: PendingApproval, command: Answer
         graph = builder.plan.graph
         links = [x for x in graph.succ[graph.index[approval.step_id]] if x.is_failure]
         if links:
-            target = graph.nodes[links[0].node].id
-            by = command.by.name
-            workflow.move_forward(builder, approval.step_id, (target,), "reject", command.text, by)
+            workflow.move_forward(
+                builder,
+                approval.step_id,
+                (graph.nodes[links[0].node].id,),
+                "reject",
+                command.text,
+                command.by.name,
+            )
             return
     _close_run(builder, command.by, command.text or f"{command.by.name} rejected '{approval.id}'")
 
@@ -213,10 +226,11 @@ def _check_may_override(
 def _refuse_if_guarded(builder: DecisionBuilder) -> Refusal | None:
     if not builder.plan.is_guarded:
         return None
-    message = (
-        f"run '{builder.run.id}' goes on in a program elsewhere: nobody here can give it the turn"
+    return refuse(
+        "guarded",
+        f"run '{builder.run.id}' goes on in a program elsewhere: nobody here can give it the turn",
+        "close it, which stops the program at its next step",
     )
-    return refuse("guarded", message, "close it, which stops the program at its next step")
 
 
 def move(builder: DecisionBuilder, command: Move) -> Refusal | None:
@@ -240,10 +254,10 @@ def _reposition(
 
 def migrate(builder: DecisionBuilder, command: Migrate) -> Refusal | None:
     """Migrate the run. `builder.plan` is the new version's plan."""
-    refusal = _check_may_override(
-        builder, command.by, command.reason, "migrate"
-    ) or _refuse_if_guarded(builder)
-    if refusal is not None:
+    if (
+        refusal := _check_may_override(builder, command.by, command.reason, "migrate")
+        or _refuse_if_guarded(builder)
+    ) is not None:
         return refusal
     if builder.plan.kind != builder.run.kind or not builder.plan.has_step(command.step_id):
         return refuse(
@@ -254,7 +268,6 @@ def migrate(builder: DecisionBuilder, command: Migrate) -> Refusal | None:
             f"'{command.step_id}'",
             "name a node of that version",
         )
-    limits = builder.plan.limits_for(builder.run.context.get("task_scope"))
     builder.emit(
         Migrated(
             at=builder.now,
@@ -262,7 +275,7 @@ def migrate(builder: DecisionBuilder, command: Migrate) -> Refusal | None:
             reason=command.reason,
             definition_id=command.definition_id,
             version=command.version,
-            limits=limits,
+            limits=builder.plan.limits_for(builder.run.context.get("task_scope")),
         )
     )
     return _reposition(builder, command.step_id, "migrate", command.reason, command.by.name)
@@ -280,28 +293,34 @@ def close(builder: DecisionBuilder, command: Close) -> Refusal | None:
 
 
 def _close_run(builder: DecisionBuilder, by: Person, reason: str) -> None:
-    stop = Stop(rule=StopRule.CLOSED, reason=reason, agent=builder.run.final_agent)
     builder.emit(
-        Ended(at=builder.now, status=TerminalStatus.CLOSED_BY_HUMAN, stop=stop, by=by.name)
+        Ended(
+            at=builder.now,
+            status=TerminalStatus.CLOSED_BY_HUMAN,
+            stop=Stop(rule=StopRule.CLOSED, reason=reason, agent=builder.run.final_agent),
+            by=by.name,
+        )
     )
 
 
 def pause(builder: DecisionBuilder, command: Pause) -> Refusal | None:
-    refusal = _check_may_override(builder, command.by, command.reason, "pause")
-    if refusal is not None:
+    if (refusal := _check_may_override(builder, command.by, command.reason, "pause")) is not None:
         return refusal
     if builder.run.paused_at is not None:
         return refuse("paused", f"run '{builder.run.id}' is paused already")
-    deadline = builder.now + to_timedelta(builder.plan.settings.pause_deadline)
     builder.emit(
-        Paused(at=builder.now, by=command.by.name, reason=command.reason, deadline=deadline)
+        Paused(
+            at=builder.now,
+            by=command.by.name,
+            reason=command.reason,
+            deadline=builder.now + to_timedelta(builder.plan.settings.pause_deadline),
+        )
     )
     return None
 
 
 def resume(builder: DecisionBuilder, command: Resume) -> Refusal | None:
-    refusal = _check_may_override(builder, command.by, command.reason, "resume")
-    if refusal is not None:
+    if (refusal := _check_may_override(builder, command.by, command.reason, "resume")) is not None:
         return refusal
     if builder.run.paused_at is None:
         return refuse("not_paused", f"run '{builder.run.id}' is not paused")
@@ -352,7 +371,11 @@ def reopen_approvals(builder: DecisionBuilder) -> None:
             status=approval.status,
             remaining=approval.remaining,
         )
-        reason = "what was shown has changed"
         builder.emit(
-            Reasked(at=builder.now, approval_id=approval.id, approval=reopened, reason=reason)
+            Reasked(
+                at=builder.now,
+                approval_id=approval.id,
+                approval=reopened,
+                reason="what was shown has changed",
+            )
         )

@@ -66,11 +66,17 @@ def report(builder: DecisionBuilder, position: Position, result: Result) -> None
         )
     )
     if is_overridden:
-        message = f"'{agent.id}' ended its text with {TERMINATE_MARKER}: that wins over its handoff"
-        builder.warn("marker_wins", message, agent.id)
+        builder.warn(
+            "marker_wins",
+            f"'{agent.id}' ended its text with {TERMINATE_MARKER}: that wins over its handoff",
+            agent.id,
+        )
     elif result.marker and result.marker != agent.marker and not terminates:
-        message = f"'{result.marker}' from '{agent.id}' is not its marker and counts for nothing"
-        builder.warn("marker_ignored", message, agent.id)
+        builder.warn(
+            "marker_ignored",
+            f"'{result.marker}' from '{agent.id}' is not its marker and counts for nothing",
+            agent.id,
+        )
     _route(builder, position, result, builder.judge_result(position.step_id, result, position.step))
 
 
@@ -88,10 +94,9 @@ def find_fault(plan: Plan, run: Run, agent: Agent, result: Result) -> tuple[str,
         case Outcome.TERMINATE:
             if not may_finish(plan, agent):
                 authority = plan.team.terminator or "the reviewing person"
-                message = (
+                return "terminate_refused", (
                     f"'{agent.id}' may not end the run; only '{authority}' may. Hand off instead."
                 )
-                return "terminate_refused", message
             if result.status == "done_partial" and not any(r.strip() for r in result.remaining):
                 return "no_remaining", "done_partial needs `remaining`: what is left to do."
             return None
@@ -106,16 +111,20 @@ def find_fault(plan: Plan, run: Run, agent: Agent, result: Result) -> tuple[str,
             return "failure", f"Your failure is on record ({reason}). Hand off, or try again."
         case _:
             outcome_text = f"'{result.outcome}'" if result.outcome else "neither"
-            message = f"Say explicitly: hand off or terminate. You said {outcome_text}."
-            return "says_neither", message
+            return (
+                "says_neither",
+                f"Say explicitly: hand off or terminate. You said {outcome_text}.",
+            )
 
 
 def _find_handoff_fault(plan: Plan, agent: Agent, result: Result) -> tuple[str, str] | None:
     targets = plan.handoff_targets[agent.id]
     if result.to not in targets:
         allowed = ", ".join(targets) or "nobody"
-        message = f"'{agent.id}' may not hand off to '{result.to[:100]}'; it may to: {allowed}."
-        return "bad_target", message
+        return (
+            "bad_target",
+            f"'{agent.id}' may not hand off to '{result.to[:100]}'; it may to: {allowed}.",
+        )
     if not result.task:
         return None
     is_review = result.to == REVIEW_STEP_ID and plan.team.review is not None
@@ -201,8 +210,11 @@ def choose_task(builder: DecisionBuilder, agent: Agent, task_id: str) -> Task | 
     for task in agent.tasks:
         condition = builder.plan.evaluate(task.when, context)
         if condition.error:
-            message = f"'{task.when}' of '{agent.id}' counts as false: {condition.error}"
-            builder.warn("condition_error", message, agent.id)
+            builder.warn(
+                "condition_error",
+                f"'{task.when}' of '{agent.id}' counts as false: {condition.error}",
+                agent.id,
+            )
         if condition.holds:
             fitting.append(task)
     open_tasks = [task for task in fitting if f"{agent.id}/{task.id}" not in builder.run.done]
@@ -218,9 +230,12 @@ def _route(
         if fired:
             builder.stop(fired, position.step_id)
             return
-        current = builder.run.positions[position.step_id]
         builder.open_approval(
-            current, ApprovalKind.CLARIFICATION, result.question, own=True, options=result.options
+            builder.run.positions[position.step_id],
+            ApprovalKind.CLARIFICATION,
+            result.question,
+            own=True,
+            options=result.options,
         )
     elif finishing and needs_review(builder.plan, builder.run):
         _request_review(builder, position, result, fired)
@@ -254,8 +269,13 @@ def _complete(
     if fired:
         builder.stop([*fired, FiredRule(rule=rule, reason=reason)], position.step_id)
         return
-    stop = Stop(rule=rule, reason=reason, agent=position.step_id, remaining=result.remaining)
-    builder.emit(Ended(at=builder.now, status=TerminalStatus(result.status), stop=stop))
+    builder.emit(
+        Ended(
+            at=builder.now,
+            status=TerminalStatus(result.status),
+            stop=Stop(rule=rule, reason=reason, agent=position.step_id, remaining=result.remaining),
+        )
+    )
 
 
 def _request_review(
@@ -282,14 +302,16 @@ def _request_review(
 def _hand_off(
     builder: DecisionBuilder, position: Position, result: Result, fired: list[FiredRule]
 ) -> None:
-    target = builder.plan.agents[result.to]
-    task = choose_task(builder, target, result.task)
+    task = choose_task(builder, builder.plan.agents[result.to], result.task)
     if (
         position.step_id == builder.plan.team.start
         and builder.run.last_targets.get(position.step_id) == result.to
     ):
-        message = f"'{position.step_id}' hands to '{result.to}' twice in a row"
-        builder.warn("same_target_twice", message, position.step_id)
+        builder.warn(
+            "same_target_twice",
+            f"'{position.step_id}' hands to '{result.to}' twice in a row",
+            position.step_id,
+        )
     _record_handoff(builder, position, result.to, result.reason, task.id if task else "", fired)
 
 

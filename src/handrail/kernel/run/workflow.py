@@ -40,8 +40,11 @@ def leave(builder: DecisionBuilder, step_id: str, outcome: str, reason: str, by:
     for expression, target in edges:
         condition = builder.plan.evaluate(expression, builder.run.context)
         if condition.error:
-            message = f"'{expression}' of '{step_id}' counts as false: {condition.error}"
-            builder.warn("condition_error", message, step_id)
+            builder.warn(
+                "condition_error",
+                f"'{expression}' of '{step_id}' counts as false: {condition.error}",
+                step_id,
+            )
         if condition.holds:
             taken.append(target)
             if graph.index[step_id] not in graph.heads:
@@ -74,8 +77,9 @@ def move_forward(
         if arrived == targets:
             event = replace(moved, enters=(merge,))
         else:
-            heads = tuple(t for t in targets if t != merge)
-            event = replace(moved, enters=heads, opens={step_id: block})
+            event = replace(
+                moved, enters=tuple(t for t in targets if t != merge), opens={step_id: block}
+            )
     else:
         event = _with_arrival(run, builder, moved, targets[0])
     _emit_move(builder, event)
@@ -97,13 +101,16 @@ def _with_arrival(run: Run, builder: DecisionBuilder, moved: Moved, target: str)
     waits_for_all = graph.nodes[to].config.wait == "all"
     if waits_for_all and len(block.arrived) + 1 < len(block.heads):
         return replace(moved, arrives=(fork_id, head))
-    cancelled = tuple(
-        step_id
-        for step_id in run.positions
-        if step_id != moved.source and graph.dominates(fork, graph.index[step_id])
+    return replace(
+        moved,
+        enters=(target,),
+        cancels=tuple(
+            step_id
+            for step_id in run.positions
+            if step_id != moved.source and graph.dominates(fork, graph.index[step_id])
+        ),
+        closes=tuple(f for f in run.blocks if graph.dominates(fork, graph.index[f])),
     )
-    inner = tuple(f for f in run.blocks if graph.dominates(fork, graph.index[f]))
-    return replace(moved, enters=(target,), cancels=cancelled, closes=inner)
 
 
 def move_back(
@@ -120,8 +127,6 @@ def move_back(
     """Move back to an earlier node: cancel everything in its scope, to be done again (K7, K11)."""
     graph, run = builder.plan.graph, builder.run
     t = graph.index[target]
-    inside = tuple(p for p in run.positions if graph.dominates(t, graph.index[p]))
-    closes = tuple(f for f in run.blocks if graph.dominates(t, graph.index[f]))
     _emit_move(
         builder,
         Moved(
@@ -132,8 +137,8 @@ def move_back(
             reason=reason,
             by=by,
             enters=(target,),
-            cancels=inside,
-            closes=closes,
+            cancels=tuple(p for p in run.positions if graph.dominates(t, graph.index[p])),
+            closes=tuple(f for f in run.blocks if graph.dominates(t, graph.index[f])),
             spends=spends,
             renews=renews,
         ),
@@ -257,8 +262,11 @@ def _retry(builder: DecisionBuilder, position: Position, reason: str) -> bool:
 def _escalate(builder: DecisionBuilder, position: Position, reason: str) -> bool:
     node = builder.plan.node(position.step_id)
     tried = f"{position.attempts} of {node.max_attempts} attempts"
-    text = f"'{node.id}' needs a decision after {tried}: {reason or 'no reason was given'}"
-    builder.open_approval(position, ApprovalKind.ESCALATION, text)
+    builder.open_approval(
+        position,
+        ApprovalKind.ESCALATION,
+        f"'{node.id}' needs a decision after {tried}: {reason or 'no reason was given'}",
+    )
     return True
 
 
@@ -306,8 +314,6 @@ def report(builder: DecisionBuilder, position: Position, result: Result) -> Refu
         result.evidence,
         paths=expected_paths(builder.run, result),
     )
-    committed = node.config.kind == "commit" and result.outcome is SUCCESS
-    asking = ending is None and position.attempts < node.max_attempts
     builder.emit(
         Reported(
             at=builder.now,
@@ -316,8 +322,8 @@ def report(builder: DecisionBuilder, position: Position, result: Result) -> Refu
             agent=position.agent,
             result=result,
             weighed=assessment,
-            committed=committed,
-            asking=asking,
+            committed=node.config.kind == "commit" and result.outcome is SUCCESS,
+            asking=ending is None and position.attempts < node.max_attempts,
         )
     )
     fired = builder.judge_result(position.agent, result, position.step)
@@ -340,8 +346,12 @@ def handle_malformed(
     if fired:
         builder.stop(fired, position.agent)
     else:
-        reason = f"{position.agent} gave no usable result: {message}"
-        route_after_attempt(builder, position.step_id, AttemptEnding.AGAIN, reason)
+        route_after_attempt(
+            builder,
+            position.step_id,
+            AttemptEnding.AGAIN,
+            f"{position.agent} gave no usable result: {message}",
+        )
 
 
 def _ask_person(builder: DecisionBuilder, position: Position, result: Result) -> None:
@@ -398,7 +408,6 @@ def role_of(run: Run, node: Node) -> str:
 def _open_node_approval(builder: DecisionBuilder, position: Position, node: Node) -> None:
     config = node.config
     text = node.description or f"Approve '{node.id}'?"
-    barred = builder.run.hands if config.four_eyes else ()
     builder.open_approval(
         position,
         ApprovalKind.APPROVAL,
@@ -406,7 +415,7 @@ def _open_node_approval(builder: DecisionBuilder, position: Position, node: Node
         deadline_seconds=config.deadline,
         approvers=config.approvers,
         quorum=config.quorum,
-        barred=barred,
+        barred=builder.run.hands if config.four_eyes else (),
     )
 
 
@@ -416,5 +425,10 @@ def _finish(builder: DecisionBuilder, node: Node) -> None:
         reason = f"the run reached '{node.id}', an end for runs that are stuck"
     else:
         reason = f"the run reached its end '{node.id}'"
-    stop = Stop(rule=StopRule.COMPLETED, reason=reason, agent=builder.run.final_agent)
-    builder.emit(Ended(at=builder.now, status=status, stop=stop))
+    builder.emit(
+        Ended(
+            at=builder.now,
+            status=status,
+            stop=Stop(rule=StopRule.COMPLETED, reason=reason, agent=builder.run.final_agent),
+        )
+    )

@@ -318,8 +318,13 @@ def _add_failures(ledger: Ledger, assessment: Assessment, step: int) -> dict[str
         error = errors.pop(signature, ErrorCount(epoch=ledger.epoch))
         tally = error.seen if error.epoch == ledger.epoch else Tally()
         # Without the progress of this step, the failures of the previous epoch would count.
-        spare = bool(assessment.progress) and error.epoch == ledger.epoch - 1
-        errors[signature] = replace(error, epoch=ledger.epoch, seen=tally.add(step, spare=spare))
+        errors[signature] = replace(
+            error,
+            epoch=ledger.epoch,
+            seen=tally.add(
+                step, spare=bool(assessment.progress) and error.epoch == ledger.epoch - 1
+            ),
+        )
     return _keep_newest(errors, ERRORS_KEPT)
 
 
@@ -352,16 +357,21 @@ def _add_evidence(
         )
     if evidence.failures is not None:
         count = len(set(evidence.failures))
-        fewest = count if state.failures_least is None else min(state.failures_least, count)
-        state = replace(state, failures_least=fewest)
+        state = replace(
+            state,
+            failures_least=count
+            if state.failures_least is None
+            else min(state.failures_least, count),
+        )
     if evidence.score is not None:
         scores = state.research.get(assessment.goal)
         if scores is None or is_better_score(limits, scores, evidence.score):
             scores = ResearchScores(best=evidence.score)
         else:
             scores = replace(scores, stale=scores.stale.add(step))
-        research = _keep_newest({**state.research, assessment.goal: scores}, PATHS_KEPT)
-        state = replace(state, research=research)
+        state = replace(
+            state, research=_keep_newest({**state.research, assessment.goal: scores}, PATHS_KEPT)
+        )
     return state
 
 

@@ -399,17 +399,18 @@ def _fruitless_visits(ledger: Ledger, limits: Limits) -> int:
 def _repetitions(ledger: Ledger, limits: Limits) -> int:
     """Return how often the last pattern of handoffs, of any period, was repeated in a row."""
     limit, trail = limits.repeat_limit or 0, ledger.trail
-    counts = (
-        n for n in range(limit, 1, -1) if repetition_period(trail, n, limits.pattern_period_max)
+    return next(
+        (n for n in range(limit, 1, -1) if repetition_period(trail, n, limits.pattern_period_max)),
+        min(1, len(trail)),
     )
-    return next(counts, min(1, len(trail)))
 
 
 def _edge_moves(ledger: Ledger, limits: Limits) -> int | None:
     if limits.max_edge is None:
         return None
-    edge_counts = [edge.count for edge in ledger.edges.values() if edge.epoch == ledger.epoch]
-    return limits.max_edge - max(edge_counts, default=0)
+    return limits.max_edge - max(
+        [edge.count for edge in ledger.edges.values() if edge.epoch == ledger.epoch], default=0
+    )
 
 
 def _handoff_moves(ledger: Ledger, limits: Limits) -> int | None:
