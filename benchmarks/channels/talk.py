@@ -6,8 +6,8 @@ import time
 
 from handrail.engine import opening
 from handrail.engine.engine import Engine
-from handrail.engine.environment import EngineSettings
 from handrail.engine.errors import RefusedError
+from handrail.engine.settings import EngineSettings
 from handrail.kernel.channel import events as ev
 from handrail.views.channels import TurnView
 

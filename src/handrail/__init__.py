@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from handrail.engine.dispatch.dispatch import Dispatch
     from handrail.engine.dispatch.replies import ask, carry_on, failure, hand_to, success, terminate
     from handrail.engine.engine import Engine, InvalidDefinition, Refused
-    from handrail.engine.environment import EngineSettings
     from handrail.engine.opening import SyncEngine, open  # noqa: A004 - read as handrail.open
+    from handrail.engine.settings import EngineSettings
     from handrail.kernel.result import Result
     from handrail.kernel.run.state import Person
     from handrail.store.rows import StoreError
@@ -45,7 +45,7 @@ _LAZY_IMPORTS = {
         "success",
         "terminate",
     ),
-    "handrail.engine.environment": ("EngineSettings",),
+    "handrail.engine.settings": ("EngineSettings",),
     "handrail.kernel.result": ("Result",),
     "handrail.kernel.run.state": ("Person",),
     "handrail.store.rows": ("StoreError",),

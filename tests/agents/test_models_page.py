@@ -19,7 +19,7 @@ import handrail
 from handrail.agents.commands import INHERITED_VARIABLES
 from handrail.agents.http import ServiceLimits
 from handrail.agents.model import ModelLimits
-from handrail.engine.environment import EngineSettings
+from handrail.engine.settings import EngineSettings
 from handrail.testing.clock import ManualClock
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -18,7 +18,7 @@ from handrail.agents.dispatch_input import AgentFunction
 from handrail.agents.http import http_agent
 from handrail.agents.model import ModelLimits, model_agent
 from handrail.agents.program import program_agent
-from handrail.engine.environment import EngineSettings
+from handrail.engine.settings import EngineSettings
 from handrail.teams import load_builtin
 
 PATIENCE = 60.0

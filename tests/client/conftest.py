@@ -12,7 +12,7 @@ from tests.kernel.driven_run import chain, node
 
 from handrail import Client
 from handrail.api.operation import CallGroup
-from handrail.engine.environment import EngineSettings
+from handrail.engine.settings import EngineSettings
 
 FIX = chain(node("fix"), node("ok", "approval", revise_to="fix"), name="fix")
 ONE = chain(node("fix"), name="one")

@@ -9,8 +9,9 @@ from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 from handrail.engine.engine import Engine
-from handrail.engine.environment import Clock, EngineSettings
+from handrail.engine.environment import Clock
 from handrail.engine.opening import open as open_engine
+from handrail.engine.settings import EngineSettings
 from handrail.server.access import issue_credential
 from handrail.server.app import ServerApp
 from handrail.server.process import ClosingServer, uvicorn_config

@@ -22,7 +22,7 @@ from handrail.api.shared import ApprovalDecision
 from handrail.commits import CommitLane, Repository, WorkingCopies, commit_agent
 from handrail.engine.dispatch.dispatch import Dispatch
 from handrail.engine.engine import Engine, RefusedError
-from handrail.engine.environment import EngineSettings
+from handrail.engine.settings import EngineSettings
 from handrail.kernel.definition.model import Settings
 from handrail.kernel.result import Outcome, Result
 from handrail.kernel.run.state import Person

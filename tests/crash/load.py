@@ -28,7 +28,7 @@ import uuid_utils
 import handrail.engine.opening as opening
 from handrail.engine.dispatch.dispatch import Dispatch
 from handrail.engine.engine import Engine, RefusedError
-from handrail.engine.environment import EngineSettings
+from handrail.engine.settings import EngineSettings
 from handrail.kernel.result import Outcome, Result
 from handrail.kernel.run.state import Person
 from handrail.store.rows import JournalEntry, StoreError

@@ -12,8 +12,8 @@ from tests.patience import PATIENCE, wait_until_async
 from handrail.engine import opening
 from handrail.engine.dispatch.dispatch import Dispatch
 from handrail.engine.engine import Engine, RefusedError
-from handrail.engine.environment import EngineSettings
 from handrail.engine.services.runs import RunHandle
+from handrail.engine.settings import EngineSettings
 from handrail.kernel.definition.model import Settings
 from handrail.kernel.result import Outcome, Result
 from handrail.kernel.run.events import RunEvent

@@ -18,7 +18,8 @@ from tests.engine.engines import (
 
 from handrail.engine import opening
 from handrail.engine.engine import Engine
-from handrail.engine.environment import EngineSettings, steady_clock
+from handrail.engine.environment import steady_clock
+from handrail.engine.settings import EngineSettings
 from handrail.kernel.run.events import ClocksPushed, TimedOut
 from handrail.kernel.stop.rules import StopRule
 from handrail.store.rows import parse_iso

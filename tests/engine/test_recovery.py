@@ -30,7 +30,7 @@ from tests.engine.engines import (
 from handrail.engine import opening
 from handrail.engine.commit import committer
 from handrail.engine.dispatch.dispatch import Dispatch
-from handrail.engine.environment import EngineSettings
+from handrail.engine.settings import EngineSettings
 from handrail.kernel.definition.model import Settings
 from handrail.kernel.result import Result
 from handrail.kernel.run import commands as c

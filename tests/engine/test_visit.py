@@ -21,7 +21,7 @@ from tests.engine.engines import (
 )
 
 from handrail.engine import opening
-from handrail.engine.environment import EngineSettings
+from handrail.engine.settings import EngineSettings
 from handrail.kernel.run.events import Claimed, ClocksPushed, Lost
 from handrail.store.rows import iso
 from handrail.testing.clock import ManualClock

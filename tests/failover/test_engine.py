@@ -8,7 +8,7 @@ from tests.failover.replicated_database import Pair
 
 from handrail.engine import opening
 from handrail.engine.dispatch.dispatch import Dispatch
-from handrail.engine.environment import EngineSettings
+from handrail.engine.settings import EngineSettings
 from handrail.kernel.result import Result
 from handrail.kernel.run.events import Claimed, Lost
 from handrail.store.postgres import connection

@@ -17,7 +17,7 @@ from tests.client.live_server import Server
 from tests.patience import PATIENCE
 
 from handrail.engine.dispatch.dispatch import Dispatch
-from handrail.engine.environment import EngineSettings
+from handrail.engine.settings import EngineSettings
 from handrail.kernel.result import Result
 from handrail.server.routes.admin import NewSignIn, issue_sign_in
 from handrail.server.settings import ServerSettings

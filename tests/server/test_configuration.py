@@ -8,7 +8,7 @@ from typing import get_args
 import pytest
 from msgspec import structs
 
-from handrail.engine.environment import EngineSettings
+from handrail.engine.settings import EngineSettings
 from handrail.kernel.channel.state import TurnConfig
 from handrail.kernel.definition.model import Settings
 from handrail.kernel.lock import STALE_SECONDS

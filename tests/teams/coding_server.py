@@ -9,7 +9,7 @@ import httpx
 from tests.client.live_server import Server
 
 from handrail.engine.dispatch.dispatch import Dispatch
-from handrail.engine.environment import EngineSettings
+from handrail.engine.settings import EngineSettings
 from handrail.kernel.result import Result
 from handrail.server.settings import ServerSettings
 from handrail.teams import install_teams, load_builtin

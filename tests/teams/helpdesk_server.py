@@ -9,7 +9,7 @@ from tests.client.live_server import PATIENCE, Server
 from handrail import Client
 from handrail.client.errors import ConflictError
 from handrail.engine.engine import Engine
-from handrail.engine.environment import EngineSettings
+from handrail.engine.settings import EngineSettings
 from handrail.teams import load_agents, load_builtin
 from handrail.views.run_view import RunView
 

@@ -12,9 +12,9 @@ from handrail.cli.connection import load_settings
 from handrail.cli.definitions import DefinitionSource
 from handrail.cli.run_view import EventFormatter, PlainView, RichView, summary_lines
 from handrail.engine.engine import Engine
-from handrail.engine.environment import EngineSettings
 from handrail.engine.opening import open as open_engine
 from handrail.engine.services.runs import ApprovalPrompt, InteractiveRun, PromptReply
+from handrail.engine.settings import EngineSettings
 from handrail.kernel.definition.certificate import Bound
 from handrail.kernel.definition.model import TerminalStatus
 from handrail.kernel.definition.plan import Plan, check_definition

@@ -26,7 +26,7 @@ from handrail.engine.dispatch.dispatches import DispatchService
 from handrail.engine.dispatch.local_agents import LocalAgents, LocalExecutor
 from handrail.engine.dispatch.matcher import DispatchMatcher
 from handrail.engine.dispatch.registry import AgentService
-from handrail.engine.environment import Clock, EngineSettings, StoreAccess
+from handrail.engine.environment import Clock, StoreAccess
 from handrail.engine.errors import InvalidDefinitionError, RefusedError
 from handrail.engine.log_events import log_event
 from handrail.engine.maintenance.loop import Maintenance
@@ -46,6 +46,7 @@ from handrail.engine.services.replays import ReplayService
 from handrail.engine.services.report_files import ReportWriter
 from handrail.engine.services.runs import RunService
 from handrail.engine.services.webhooks import WebhookService
+from handrail.engine.settings import EngineSettings
 from handrail.store.rows import StoreError, iso
 from handrail.store.store import Store
 from handrail.views.definitions import StoredDefinition

@@ -1,4 +1,4 @@
-"""What an engine works with: its settings, its clock, and its store.
+"""What an engine works with: its clock and its store.
 
 Time is the wall clock's at the start, then steady. A wall clock that is set forward must not end
 every run at once, and one that is set back must neither fire a clock twice nor put a later event
@@ -24,8 +24,6 @@ from threading import Lock, Thread
 from typing import Any, ParamSpec, TypeVar
 
 from handrail.engine.log_events import log_event
-from handrail.kernel.decision import Value
-from handrail.kernel.definition.model import Settings
 from handrail.kernel.run.state import Run
 from handrail.store.rows import CommitOutcomeUnknownError, StoreError
 from handrail.store.store import Store
@@ -33,33 +31,6 @@ from handrail.store.store import Store
 P = ParamSpec("P")
 T = TypeVar("T")
 log = logging.getLogger("handrail.engine")
-
-
-class EngineSettings(Value):
-    """How an engine runs; `kernel` holds what definitions are checked and runs are decided by."""
-
-    kernel: Settings = Settings()
-    lease: float = 60
-    """Silence after which an agent loses what it has claimed."""
-    heartbeat: float = 15
-    """How often an agent, and an engine for its functions, should send a heartbeat."""
-    offline_after: float = 60
-    """Silence after which an agent is shown as offline."""
-    idempotency_keep: float = 86400
-    memory_max: int = 10_000
-    """Remembered resolutions; beyond that the least recently used are forgotten."""
-    pulse: float = 0.5
-    """How often clocks, leases and messages are checked."""
-    turn_timeout: float = 60
-    """How long a turn may take in a channel that does not set this itself."""
-    wait_timeout: float = 300
-    """How long an agent may pause its turn, likewise."""
-    runs_folder: str = ""
-    """Folder for the report of every ended run; "" for none."""
-    issues_file: str = ""
-    """File that gets an entry for every aborted run; "" for none."""
-    store_patience: float = 300
-    """How long an engine waits for an unavailable database before it fails."""
 
 
 Clock = Callable[[], datetime]

@@ -10,7 +10,8 @@ from uuid_utils import uuid7
 
 from handrail.engine.dispatch.local_agents import CAPACITY_DEFAULT, AgentFunction
 from handrail.engine.engine import Engine
-from handrail.engine.environment import Clock, EngineSettings, steady_clock
+from handrail.engine.environment import Clock, steady_clock
+from handrail.engine.settings import EngineSettings
 from handrail.kernel.run.events import RunEvent
 from handrail.kernel.run.state import PendingApproval, Person, Run
 from handrail.store.rows import StoreError, parse_iso

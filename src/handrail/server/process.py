@@ -16,9 +16,9 @@ from collections.abc import Awaitable, Callable
 import uvicorn
 
 from handrail.engine.engine import Engine
-from handrail.engine.environment import EngineSettings
 from handrail.engine.log_events import log_event
 from handrail.engine.opening import open as open_engine
+from handrail.engine.settings import EngineSettings
 from handrail.server.app import ServerApp
 from handrail.server.http_protocol import BoundedHTTPProtocol
 from handrail.server.logs import capture_logs

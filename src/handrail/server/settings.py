@@ -22,7 +22,7 @@ from typing import Any, Literal, NamedTuple, cast, get_args, get_origin
 
 from msgspec import structs
 
-from handrail.engine.environment import EngineSettings
+from handrail.engine.settings import EngineSettings
 from handrail.kernel.decision import Value
 from handrail.kernel.definition.model import Settings
 from handrail.kernel.definition.reader import DURATION_UNITS, parse_duration

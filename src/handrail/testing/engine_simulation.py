@@ -25,7 +25,7 @@ from handrail.engine.commit.batch import CommandResult
 from handrail.engine.commit.plan_cache import PlanCache
 from handrail.engine.commit.run_change import decode_events, rebuild_run
 from handrail.engine.engine import Engine
-from handrail.engine.environment import EngineSettings
+from handrail.engine.settings import EngineSettings
 from handrail.kernel.definition.model import Settings
 from handrail.kernel.definition.plan import Plan
 from handrail.kernel.run import commands as c

@@ -21,10 +21,11 @@ from handrail.engine.commit.committer import GroupCommitter
 from handrail.engine.dispatch.dispatch import Dispatch
 from handrail.engine.dispatch.matcher import AgentSlot
 from handrail.engine.dispatch.registry import AgentService, refuse_unknown_agent
-from handrail.engine.environment import EngineSettings, StoreAccess
+from handrail.engine.environment import StoreAccess
 from handrail.engine.errors import refuse
 from handrail.engine.notifier import TURN_KEY_PREFIX, ChangeNotifier
 from handrail.engine.queries.runs import RunReader
+from handrail.engine.settings import EngineSettings
 from handrail.kernel.run.state import dispatch_id
 from handrail.store.rows import AgentRow, ChannelMemberRow, DispatchRow
 from handrail.views.channels import TurnView

@@ -34,10 +34,11 @@ from handrail.engine.dispatch.agent_results import (
 )
 from handrail.engine.dispatch.dispatch import Dispatch
 from handrail.engine.dispatch.matcher import AgentSlot
-from handrail.engine.environment import Clock, EngineSettings, StoreAccess
+from handrail.engine.environment import Clock, StoreAccess
 from handrail.engine.log_events import log_event
 from handrail.engine.notifier import AgentPresenceChanged, ChangeNotifier
 from handrail.engine.queries.runs import RunReader
+from handrail.engine.settings import EngineSettings
 from handrail.kernel.agent_lifecycle import Trigger
 from handrail.kernel.result import Result
 from handrail.kernel.run import commands as c

@@ -20,9 +20,10 @@ from uuid_utils import uuid7
 
 from handrail.engine.commit.channel_change import CHANNEL_STREAM_PREFIX, ChannelRequest, turn_id
 from handrail.engine.commit.run_change import encode
-from handrail.engine.environment import Clock, EngineSettings, StoreAccess
+from handrail.engine.environment import Clock, StoreAccess
 from handrail.engine.errors import refuse
 from handrail.engine.notifier import AgentPresenceChanged, ChangeNotifier
+from handrail.engine.settings import EngineSettings
 from handrail.kernel.agent_lifecycle import AgentState, Trigger
 from handrail.kernel.channel import events as ev
 from handrail.kernel.run.state import dispatch_id

@@ -16,10 +16,11 @@ from handrail.engine.commit.channel_change import CHANNEL_STREAM_PREFIX, Channel
 from handrail.engine.commit.committer import GroupCommitter
 from handrail.engine.commit.lock_change import decode_lock
 from handrail.engine.commit.run_change import LOCK_STREAM_PREFIX, rebuild_run
-from handrail.engine.environment import Clock, EngineSettings, StoreAccess
+from handrail.engine.environment import Clock, StoreAccess
 from handrail.engine.errors import EngineBusyError
 from handrail.engine.log_events import log_event
 from handrail.engine.notifier import ANY_STREAM, ChangeNotifier
+from handrail.engine.settings import EngineSettings
 from handrail.kernel import lock as locks
 from handrail.kernel.channel import events as ev
 from handrail.kernel.run import commands as c

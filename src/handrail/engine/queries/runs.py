@@ -11,10 +11,11 @@ from msgspec.structs import replace
 from handrail.engine.commit.plan_cache import PlanCache
 from handrail.engine.commit.run_change import CachedRun, decode_events, rebuild_run
 from handrail.engine.dispatch.dispatch import Dispatch
-from handrail.engine.environment import Clock, EngineSettings, StoreAccess
+from handrail.engine.environment import Clock, StoreAccess
 from handrail.engine.errors import EventsGoneError, refuse
 from handrail.engine.pagination import check_cursor, check_limit, refuse_cursor
 from handrail.engine.queries.why import explain, load_surroundings, wait_reasons
+from handrail.engine.settings import EngineSettings
 from handrail.kernel.definition.plan import Plan
 from handrail.kernel.run.events import RunEvent
 from handrail.kernel.run.state import Position, Run

@@ -36,10 +36,11 @@ from handrail.engine.commit.channel_change import (
 from handrail.engine.commit.committer import GroupCommitter
 from handrail.engine.commit.gateway import CommandGateway
 from handrail.engine.commit.run_change import encode
-from handrail.engine.environment import Clock, EngineSettings, StoreAccess
+from handrail.engine.environment import Clock, StoreAccess
 from handrail.engine.errors import RefusedError, refuse
 from handrail.engine.notifier import TURN_KEY_PREFIX, ChangeNotifier
 from handrail.engine.pagination import check_cursor, check_limit
+from handrail.engine.settings import EngineSettings
 from handrail.kernel.agent_lifecycle import PROPERTIES, AgentState, Receiving
 from handrail.kernel.channel import events as ev
 from handrail.kernel.channel.evolve import Disposition, disposition

@@ -12,9 +12,10 @@ from msgspec.structs import asdict
 from handrail.engine.commit.gateway import refuse_unknown_definition
 from handrail.engine.commit.plan_cache import PlanCache
 from handrail.engine.document_parser import load_document
-from handrail.engine.environment import Clock, EngineSettings, StoreAccess
+from handrail.engine.environment import Clock, StoreAccess
 from handrail.engine.errors import InvalidDefinitionError, refuse
 from handrail.engine.pagination import check_cursor, check_limit
+from handrail.engine.settings import EngineSettings
 from handrail.kernel.definition.model import OVERRIDE_LEVEL, PERSON_LEVELS
 from handrail.kernel.definition.plan import DefinitionCheck, Plan, check_definition
 from handrail.store.rows import DefinitionRow, StoreError, iso, parse_iso
@@ -57,11 +58,7 @@ class DefinitionService:
         definitions, and none that commits. With `only_guarded` the version before is a guarded
         team's. Both are decided with the write itself. Refused: foreign_definition,
         commit_unapproved, not_guarded."""
-        document: Any = source
-        if not isinstance(source, dict):
-            document, problems = load_document(Path(source))
-            if problems:
-                raise InvalidDefinitionError(problems)
+        document = source if isinstance(source, dict) else _load_definition(Path(source))
         plan, checked = await self.check(document)
         if plan is None:
             raise InvalidDefinitionError(checked.errors)
@@ -162,6 +159,13 @@ def check_guarded(row: DefinitionRow, team: str) -> dict[str, Any]:
             f"there is a definition '{team}' that is no guarded team",
             "give the guarded run another name",
         )
+    return document
+
+
+def _load_definition(path: Path) -> Any:  # noqa: ANN401 - any document
+    document, problems = load_document(path)
+    if problems:
+        raise InvalidDefinitionError(problems)
     return document
 
 

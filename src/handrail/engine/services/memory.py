@@ -21,7 +21,7 @@ from uuid_utils import uuid7
 from handrail.engine.commit.committer import WRITE_CONFLICTS_MAX
 from handrail.engine.commit.gateway import CommandGateway
 from handrail.engine.commit.run_change import journal_entry
-from handrail.engine.environment import Clock, EngineSettings, StoreAccess
+from handrail.engine.environment import Clock, StoreAccess
 from handrail.engine.errors import EngineBusyError, refuse
 from handrail.engine.notifier import ANY_STREAM, ChangeNotifier
 from handrail.engine.pagination import check_cursor, check_limit
@@ -32,6 +32,7 @@ from handrail.engine.services.similarity import (
     search_words,
     signature,
 )
+from handrail.engine.settings import EngineSettings
 from handrail.kernel.decision import Value
 from handrail.store.rows import EMPTY_HEAD, StreamRow, StreamWrite, iso, parse_iso
 from handrail.store.ticket_memory import MemoryChange, MemoryRow

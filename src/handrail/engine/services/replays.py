@@ -11,9 +11,10 @@ from typing import TypeVar
 import msgspec
 
 from handrail.engine.commit.gateway import CommandGateway
-from handrail.engine.environment import EngineSettings, StoreAccess
+from handrail.engine.environment import StoreAccess
 from handrail.engine.errors import EventsGoneError, InvalidDefinitionError, refuse
 from handrail.engine.queries.runs import read_events
+from handrail.engine.settings import EngineSettings
 from handrail.kernel.definition.model import Settings
 from handrail.kernel.definition.plan import Plan, check_definition
 from handrail.kernel.run.events import RunEvent

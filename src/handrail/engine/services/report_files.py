@@ -23,10 +23,11 @@ from typing import Any
 import msgspec
 
 from handrail.engine.commit.run_change import RunChange
-from handrail.engine.environment import Clock, EngineSettings
+from handrail.engine.environment import Clock
 from handrail.engine.log_events import log_event
 from handrail.engine.notifier import ChangeNotifier, EngineNotification
 from handrail.engine.queries.runs import RunQueries
+from handrail.engine.settings import EngineSettings
 from handrail.store.rows import StoreError, iso, parse_iso
 from handrail.views.report import RunReport, report_markdown, snitch_entry
 

@@ -17,11 +17,12 @@ from handrail.engine.commit.batch import CommandResult
 from handrail.engine.commit.gateway import CommandGateway, first_answer
 from handrail.engine.commit.run_change import decode_events
 from handrail.engine.dispatch.dispatch import result_text
-from handrail.engine.environment import EngineSettings, StoreAccess
+from handrail.engine.environment import StoreAccess
 from handrail.engine.errors import RefusedError
 from handrail.engine.notifier import ChangeNotifier
 from handrail.engine.queries.runs import PAGE_ENTRIES, RunReader
 from handrail.engine.services.beads import new_bead_row
+from handrail.engine.settings import EngineSettings
 from handrail.kernel.decision import Value
 from handrail.kernel.run import commands as c
 from handrail.kernel.run.events import RunEvent
