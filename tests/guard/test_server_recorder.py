@@ -136,7 +136,7 @@ def test_who_closes_the_run_on_the_server_stops_the_program(server, person, monk
     monkeypatch.setattr(server_recorder, "HEARTBEAT_SECONDS", 0.1)
     with pytest.raises(Stopped) as caught, guard_on(server).run("r", team="closed") as run:
         run.handoff("a", "b")
-        wait_until(lambda: run.recorded)
+        wait_until(lambda: run.recorded and person.runs.get(run.recorded).handoff_sequence)
         person.runs.override(run.recorded, "close", "enough of it")
         wait_until(lambda: run.server_end)
         run.handoff("b", "c")
