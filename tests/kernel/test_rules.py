@@ -633,7 +633,12 @@ def test_rules_that_fire_together_stand_in_their_order():
 
 @pytest.mark.requirement("S14", "S13", "S3")
 def test_the_rule_and_the_goal_say_how_a_run_ends():
-    partial = {StopRule.SAME_ERROR, StopRule.NO_CHANGE, StopRule.RESEARCH_EXHAUSTED}
+    partial = {
+        StopRule.SAME_ERROR,
+        StopRule.NO_CHANGE,
+        StopRule.RESEARCH_EXHAUSTED,
+        StopRule.MONOLOGUE,
+    }
     for rule in StopRule:
         for goal_met in (False, True):
             status = terminal_status_of(rule, goal_met=goal_met)
@@ -658,7 +663,9 @@ def test_a_profile_fills_what_is_not_set():
     assert (yolo.max_edge, yolo.max_steps, yolo.max_handoffs) == (4, 50, 20)
     own = resolve_limits(StopRules(profile="yolo", max_edge=6, max_handoffs=None))
     assert (own.max_edge, own.max_steps, own.max_handoffs) == (6, 50, None)
-    assert set(PROFILES) == {"strict", "yolo"}
+    assert set(PROFILES) == {"strict", "yolo", "observed", "conversation"}
+    assert resolve_limits(StopRules(max_edge=6), profile="observed").max_edge == 6
+    assert resolve_limits(StopRules(profile="yolo"), profile="observed").profile == "yolo"
 
 
 @pytest.mark.requirement("S13")

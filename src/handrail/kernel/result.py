@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta
 
 from handrail.kernel.decision import Value
+from handrail.kernel.stop.findings import StepFinding
 
 FIGURE_MAX = 10**12
 """Bound of one result's tokens, cost and score: sums over all runs still fit a database."""
@@ -39,6 +40,8 @@ class Evidence(Value):
     ticket_state: str | None = None
     failures: tuple[str, ...] | None = None
     measured: bool = False
+    findings: tuple[StepFinding, ...] = ()
+    """What the step showed, as the host saw it; profiles that judge findings look at it."""
 
 
 NO_EVIDENCE = Evidence()

@@ -18,6 +18,12 @@ Seconds = Annotated[float, Meta(ge=0, le=10 * 365 * 86400)]
 Share = Annotated[float, Meta(ge=0, le=1)]
 GlobPattern = Annotated[str, Meta(min_length=1, max_length=1_000, pattern=r"\S")]
 
+OscillationBy = Literal["returns", "cycles"]
+ProfileName = Literal["strict", "yolo", "observed", "conversation"]
+FINDING_PROFILES = ("observed", "conversation")
+FINDING_FIELDS = ("weak_news_max", "free_visits", "oscillation_by")
+"""How these profiles count; they say nothing in the others."""
+
 ASKS_MAX = 10
 """Questions that agents may put to people in one stretch."""
 
@@ -48,7 +54,11 @@ class StopRules(Value):
     max_tokens: Annotated[int, Meta(ge=0)] | None | UnsetType = UNSET
     max_cost: Annotated[float, Meta(ge=0)] | None | UnsetType = UNSET
     constraints: Constraints = Constraints()
-    profile: Literal["strict", "yolo"] = "strict"
+    monologue_limit: Annotated[int, Meta(ge=2, le=1000)] | None | UnsetType = UNSET
+    weak_news_max: Count | UnsetType = UNSET
+    free_visits: bool | UnsetType = UNSET
+    oscillation_by: OscillationBy | UnsetType = UNSET
+    profile: ProfileName | UnsetType = UNSET
 
 
 class Limits(Value):
@@ -70,7 +80,16 @@ class Limits(Value):
     max_tokens: int | None = None
     max_cost: int | float | None = None
     constraints: Constraints = Constraints()
+    monologue_limit: int | None = None
+    weak_news_max: int = 0
+    free_visits: bool = False
+    oscillation_by: OscillationBy = "returns"
     profile: str = "strict"
+
+    @property
+    def judges_findings(self) -> bool:
+        """Whether the soft rules look at what each step found, not at names and claims alone."""
+        return self.profile in FINDING_PROFILES
 
 
 SMALL_GRID = (1, 2, 3, 4, 5, 6, 8, 10)
@@ -166,12 +185,53 @@ LIMITS: dict[str, LimitInfo] = {
         meaning="a forbidden path is touched or a forbidden command run: `paths` and `commands`, "
         "with wildcards"
     ),
-    "profile": LimitInfo(meaning="`strict` or `yolo`: which column fills what is not set"),
+    "monologue_limit": LimitInfo(
+        meaning="*soft*: an agent says the same text so often in a row, and nothing else happens",
+        prompt="the same text {} times in a row",
+        grid=SMALL_GRID[1:],
+    ),
+    "weak_news_max": LimitInfo(
+        meaning="(how often new texts and growing numbers postpone `max_edge` in a stretch)"
+    ),
+    "free_visits": LimitInfo(meaning="(whether `max_handoffs` leaves out first visits)"),
+    "oscillation_by": LimitInfo(
+        meaning="(`returns`: turns that went back to earlier contents; `cycles`: rounds of the "
+        "same findings)"
+    ),
+    "profile": LimitInfo(meaning="the column that fills what is not set"),
 }
 """By field, in the order in which a tuner and a prompt name them."""
 WORKFLOW_OFF_LIMITS = tuple(name for name, info in LIMITS.items() if not info.in_workflow)
 
 STRICT = Limits()
+UNLIMITED = msgspec.structs.replace(
+    STRICT,
+    max_handoffs=None,
+    repeat_limit=None,
+    max_duration=None,
+    max_steps=None,
+    max_edge=None,
+    same_error_limit=None,
+    no_change_limit=None,
+    research_limit=None,
+    oscillation_limit=None,
+)
+"""No rule ends a run, as in a dry run."""
+OBSERVED = msgspec.structs.replace(
+    STRICT,
+    max_handoffs=None,
+    max_steps=500,
+    max_edge=None,
+    max_duration=None,
+    research_limit=None,
+    oscillation_limit=2,
+    oscillation_by="cycles",
+    monologue_limit=3,
+    weak_news_max=24,
+    free_visits=True,
+    profile="observed",
+)
+"""The rules around a program that nobody adapted to them: only what was seen to repeat ends it."""
 PROFILES: dict[str, Limits] = {
     "strict": STRICT,
     "yolo": msgspec.structs.replace(
@@ -183,12 +243,22 @@ PROFILES: dict[str, Limits] = {
         max_steps=50,
         profile="yolo",
     ),
+    "observed": OBSERVED,
+    "conversation": msgspec.structs.replace(
+        OBSERVED, max_handoffs=100, weak_news_max=100, profile="conversation"
+    ),
 }
 SCOPE_FACTORS = {"tiny": 0.5, "small": 1.0, "large": 2.0}
 """Factors on max_steps by `context.task_scope` of the bead."""
 
 
-def resolve_limits(rules: StopRules, kind: Literal["workflow", "team"] = "team") -> Limits:
+def resolve_limits(
+    rules: StopRules,
+    kind: Literal["workflow", "team"] = "team",
+    *,
+    profile: ProfileName = "strict",
+) -> Limits:
+    """Return the limits as written; `profile` fills the rest where the rules name none."""
     filled: dict[str, object] = {"constraints": rules.constraints}
     if kind == "workflow":
         filled |= dict.fromkeys(WORKFLOW_OFF_LIMITS)
@@ -196,7 +266,8 @@ def resolve_limits(rules: StopRules, kind: Literal["workflow", "team"] = "team")
         value = getattr(rules, name)
         if value is not UNSET and name != "constraints":
             filled[name] = value
-    return msgspec.structs.replace(PROFILES[rules.profile], **filled)
+    base = PROFILES[profile if rules.profile is UNSET else rules.profile]
+    return msgspec.structs.replace(base, **filled)
 
 
 def scale_limits(base: Limits, scope: object) -> Limits:

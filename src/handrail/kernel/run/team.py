@@ -18,7 +18,7 @@ from handrail.kernel.run.decision_builder import DecisionBuilder, expected_paths
 from handrail.kernel.run.events import Ended, HandedOff, Moved, Reported
 from handrail.kernel.run.state import ApprovalKind, Position, PositionPhase, Run, Stop
 from handrail.kernel.run.text_protocol import COMPLETE_MARKER, TERMINATE_MARKER, apply_text_protocol
-from handrail.kernel.stop.ledger import assess_result
+from handrail.kernel.stop.ledger import assess_result, show_findings
 from handrail.kernel.stop.rules import FiredRule, StopRule, is_handoff_made
 
 HANDOFF, TERMINATE, ASK = Outcome.HANDOFF, Outcome.TERMINATE, Outcome.ASK
@@ -38,6 +38,7 @@ def report(builder: DecisionBuilder, position: Position, result: Result) -> None
     if problem is not None:
         handle_fault(builder, position, *problem, result)
         return
+    result = show_findings(run.limits, position.step_id, result)
     task = _find_task(agent, position.task)
     milestone = _reached_milestone(agent, task, result)
     assessment = assess_result(

@@ -26,7 +26,7 @@ from handrail.kernel.result import Outcome, Result
 from handrail.kernel.run.decision_builder import DecisionBuilder, expected_paths, first_line
 from handrail.kernel.run.events import Ended, Moved, Reported
 from handrail.kernel.run.state import ApprovalKind, Block, Position, PositionPhase, Run, Stop
-from handrail.kernel.stop.ledger import assess_result
+from handrail.kernel.stop.ledger import assess_result, show_findings
 from handrail.kernel.stop.rules import StopRule, counts_handoffs, is_handoff_made
 
 
@@ -307,6 +307,7 @@ def report(builder: DecisionBuilder, position: Position, result: Result) -> Refu
             f"{ASKS_MAX} times in this stretch",
             "decide yourself: report success or failure",
         )
+    result = show_findings(builder.run.limits, position.agent, result)
     assessment = assess_result(
         builder.run.ledger,
         builder.run.limits,

@@ -25,9 +25,20 @@ from typing import TypeVar
 from msgspec.structs import replace
 
 from handrail.kernel.decision import Value
-from handrail.kernel.definition.limits import Limits
-from handrail.kernel.result import NO_EVIDENCE, Evidence, Usage
+from handrail.kernel.definition.limits import FINDING_PROFILES, Limits
+from handrail.kernel.result import NO_EVIDENCE, Check, Evidence, Result, Usage
 from handrail.kernel.stop.error_signature import error_signature
+from handrail.kernel.stop.findings import FindingKind, FindingReader, StepFinding, digest_text
+from handrail.kernel.stop.news import (
+    NO_REPEATS,
+    News,
+    Repeats,
+    add_findings,
+    add_visit,
+    assess_findings,
+    open_repeats_epoch,
+    renew_repeats,
+)
 
 V = TypeVar("V")
 
@@ -82,6 +93,8 @@ class ErrorCount(Value):
     epoch: int
     seen: Tally = Tally()
     grants: int = 0
+    calls: tuple[str, ...] = ()
+    """The different calls of this epoch that failed so, as far as they are known by findings."""
 
 
 class ResearchScores(Value):
@@ -139,6 +152,12 @@ class Ledger(Value):
     tokens_step: int = 0
     """The last step that used tokens; 0 if none did."""
     cost_step: int = 0
+    repeats: Repeats = NO_REPEATS
+    """What came again, in profiles that judge findings."""
+    first_visits: int = 0
+    """Handoffs of this stretch to agents that had not been visited, where those are free."""
+    visited: dict[str, int] = {}
+    """Agents that were visited, where first visits are free -> the number of the handoff."""
 
 
 class Assessment(Value):
@@ -153,6 +172,8 @@ class Assessment(Value):
     created: bool = False
     goal: str = ""
     """Agent and task, for scores."""
+    news: News = News.UNSEEN
+    """How much the findings bring that was not there before."""
 
 
 NO_ASSESSMENT = Assessment()
@@ -189,6 +210,8 @@ def add_handoffs(
 ) -> Ledger:
     """Add several handoffs in order; each is (source, target, reason)."""
     edges, edges_seen, epoch = {**ledger.edges}, ledger.edges_seen, ledger.epoch
+    if limits.profile in FINDING_PROFILES:
+        ledger = _add_visits(ledger, limits, [target for _, target, _ in handoffs])
     trail_length_max = limits.pattern_period_max * (limits.repeat_limit or 1)
     symbols = deque[str](maxlen=trail_length_max)
     for source, target, reason in handoffs:
@@ -242,6 +265,8 @@ def add_result(
         ledger = open_epoch(ledger, assessment, step)
     if usage.tokens or usage.cost:
         ledger = add_usage(ledger, ((step, usage),))
+    if assessment.news is not News.UNSEEN:
+        ledger = _add_findings(ledger, step, evidence, assessment)
     if evidence == NO_EVIDENCE:
         return ledger
     state = ledger.measured if evidence.measured else ledger.claimed
@@ -259,6 +284,49 @@ def add_result(
         claimed=ledger.claimed if evidence.measured else new_state,
         idle=idle,
         returns=returns,
+    )
+
+
+def _add_findings(ledger: Ledger, step: int, evidence: Evidence, assessment: Assessment) -> Ledger:
+    """Return the ledger after the findings of a step: repetitions, and failures by what failed."""
+    errors = ledger.errors
+    for finding in evidence.findings:
+        if finding.error:
+            errors = dict(errors) if errors is ledger.errors else errors
+            error = errors.pop(finding.error, ErrorCount(epoch=ledger.epoch))
+            is_current = error.epoch == ledger.epoch
+            calls = error.calls if is_current else ()
+            if finding.key not in calls:
+                calls = (*calls[1 - CITATIONS_MAX :], finding.key)
+            errors[finding.error] = replace(
+                error,
+                epoch=ledger.epoch,
+                seen=(error.seen if is_current else Tally()).add(step),
+                calls=calls,
+            )
+    return replace(
+        ledger,
+        repeats=add_findings(ledger.repeats, step, evidence.findings, assessment.news),
+        errors=_keep_newest(errors, ERRORS_KEPT),
+    )
+
+
+def _add_visits(ledger: Ledger, limits: Limits, targets: list[str]) -> Ledger:
+    """Return the ledger with the visits that these handoffs end and begin."""
+    repeats, visits_max = ledger.repeats, limits.pattern_period_max * (limits.repeat_limit or 1)
+    for _ in targets:
+        repeats = add_visit(repeats, visits_max)
+    visited, first_visits = ledger.visited, ledger.first_visits
+    if limits.free_visits:
+        for number, target in enumerate(targets, ledger.handoffs + 1):
+            if target not in visited:
+                visited = {**visited, target: number}
+                first_visits += 1
+    return replace(
+        ledger,
+        repeats=repeats,
+        visited=_keep_newest(visited, EDGES_KEPT),
+        first_visits=first_visits,
     )
 
 
@@ -304,6 +372,7 @@ def open_epoch(ledger: Ledger, assessment: Assessment, step: int) -> Ledger:
         trail="",
         idle=Tally(),
         returns=Tally(),
+        repeats=open_repeats_epoch(ledger.repeats),
         facts=_keep_newest(facts, FACTS_KEPT),
         claimants=claimants,
         errors=errors,
@@ -401,6 +470,8 @@ def renew(ledger: Ledger) -> Ledger:
         cost=ledger.cost,
         tokens_step=ledger.tokens_step,
         cost_step=ledger.cost_step,
+        repeats=renew_repeats(ledger.repeats),
+        visited=ledger.visited,
     )
 
 
@@ -449,10 +520,15 @@ def assess_result(
     ):
         facts.append("files")
     facts = _new_facts(ledger, facts)
+    news = News.UNSEEN
+    if limits.profile in FINDING_PROFILES:
+        news = assess_findings(ledger.repeats, evidence.findings)
     if facts and not evidence.measured:
         facts = [] if agent in ledger.claimants else [f"claim:{agent}"]
     if milestone:
         facts += _new_facts(ledger, [f"milestone:{milestone}"])
+    if news is News.STRONG:
+        facts.append("news")
     return Assessment(
         progress=tuple(facts),
         signatures=signatures,
@@ -461,6 +537,52 @@ def assess_result(
         returned=returned,
         created=created,
         goal=goal if evidence.score is not None else "",
+        news=news,
+    )
+
+
+def show_findings(limits: Limits, agent: str, result: Result) -> Result:
+    """Return a result with its findings: its text, and the evidence that Handrail measured.
+
+    An agent's own are dropped, so that no claim is news. Profiles that judge no findings have none.
+    """
+    findings: tuple[StepFinding, ...] = ()
+    if limits.profile in FINDING_PROFILES:
+        text = FindingReader().read_text(agent, result.text)
+        findings = (text,) if text is not None else ()
+        if result.evidence.measured:
+            findings += read_evidence(agent, replace(result.evidence, findings=()))
+    if findings == result.evidence.findings:
+        return result
+    return replace(result, evidence=replace(result.evidence, findings=findings))
+
+
+def read_evidence(agent: str, evidence: Evidence) -> tuple[StepFinding, ...]:
+    """Return files and checks as findings, for profiles that judge findings."""
+    files = [
+        StepFinding(
+            kind=FindingKind.STATE,
+            key=digest_text("file", path),
+            answer=digest_text(digest),
+            agent=agent,
+        )
+        for path, digest in (evidence.files or {}).items()
+    ]
+    checks = [_read_check(agent, check) for check in evidence.checks]
+    return (*evidence.findings, *files, *checks)
+
+
+def _read_check(agent: str, check: Check) -> StepFinding:
+    has_failed = check.exit_code != 0
+    signature = error_signature(check.command, check.stderr) if has_failed else ""
+    return StepFinding(
+        kind=FindingKind.CALL,
+        key=digest_text("check", check.command),
+        answer=digest_text(str(check.exit_code), signature),
+        agent=agent,
+        tool=short_key(check.command),
+        error=digest_text(signature) if has_failed else "",
+        failed=has_failed,
     )
 
 

@@ -29,7 +29,16 @@ from handrail.kernel.definition.limits import Limits
 from handrail.kernel.definition.model import TerminalStatus
 from handrail.kernel.result import NO_EVIDENCE, TOOL_PATH_PREFIX, Evidence
 from handrail.kernel.stop.constraint_patterns import is_command_forbidden, is_path_forbidden
+from handrail.kernel.stop.findings import FindingKind, StepFinding
 from handrail.kernel.stop.ledger import CITATIONS_MAX, EdgeCount, ErrorCount, Ledger, Tally
+from handrail.kernel.stop.news import (
+    cycle_agents,
+    cycle_steps,
+    find_cycle,
+    is_stale,
+    same_texts,
+    steps_again,
+)
 from handrail.kernel.stop.repetition import repetition_period
 
 
@@ -42,6 +51,7 @@ class StopRule(StrEnum):
     SAME_ERROR = "same_error"
     NO_CHANGE = "no_change"
     OSCILLATION = "oscillation"
+    MONOLOGUE = "monologue"
     REPEATED_PATTERN = "repeated_pattern"
     MAX_EDGE = "max_edge"
     MAX_HANDOFFS = "max_handoffs"
@@ -221,7 +231,11 @@ def _research(ctx: RuleContext) -> FiredRule | None:
 
 def _same_error(ctx: RuleContext) -> FiredRule | None:
     limit = ctx.limits.same_error_limit
-    if limit is None or ctx.evidence is None or not ctx.evidence.checks:
+    if limit is None or ctx.evidence is None:
+        return None
+    if ctx.limits.judges_findings:
+        return _same_finding_failed(ctx, ctx.evidence.findings, limit)
+    if not ctx.evidence.checks:
         return None
     for signature, error in ctx.ledger.errors.items():
         is_current = error.epoch == ctx.ledger.epoch and error.seen.steps[-1:] == (ctx.step,)
@@ -241,8 +255,56 @@ def _repeated_failure(signature: str, error: ErrorCount, limit: int) -> FiredRul
     )
 
 
+def _same_finding_failed(
+    ctx: RuleContext, findings: tuple[StepFinding, ...], limit: int
+) -> FiredRule | None:
+    """Fire if different calls of a tool met the same failure. The very same call again is a matter
+    of `no_change`: it may be a deliberate retry, and gets one more."""
+    for finding in findings:
+        error = ctx.ledger.errors.get(finding.error) if finding.error else None
+        if error is not None and error.seen.count >= limit and len(error.calls) > 1:
+            return FiredRule(
+                rule=StopRule.SAME_ERROR,
+                reason=f"{finding.tool} failed {error.seen.count} times in the same way without "
+                "progress, whatever was asked",
+                limit=limit,
+                seen=error.seen.count,
+                evidence=_cite_last_steps(error.seen, limit),
+                remedy="a call that succeeds or fails otherwise, or a higher same_error_limit",
+            )
+    return None
+
+
+def _nothing_new(
+    ctx: RuleContext, findings: tuple[StepFinding, ...], limit: int
+) -> FiredRule | None:
+    """Fire if the same finding came again so often, with nothing new in between."""
+    steps = steps_again(ctx.ledger.repeats, findings)
+    if len(steps) < limit:
+        return None
+    return FiredRule(
+        rule=StopRule.NO_CHANGE,
+        reason=f"{ctx.agent} {_repeated_act(findings)} {len(steps)} more times, with nothing new "
+        "in between",
+        limit=limit,
+        seen=len(steps),
+        evidence=_step_citations(steps[-limit:]),
+        remedy="another call, another answer, or a higher no_change_limit",
+    )
+
+
+def _repeated_act(findings: tuple[StepFinding, ...]) -> str:
+    """Say what an agent did again, by the first of the findings that counts."""
+    finding = next((finding for finding in findings if finding.answer), findings[0])
+    if finding.kind is FindingKind.CALL:
+        return f"called {finding.tool} with the same arguments and got the same answer"
+    return "left everything as it was" if finding.kind is FindingKind.STATE else "said the same"
+
+
 def _no_change(ctx: RuleContext) -> FiredRule | None:
     limit, idle = ctx.limits.no_change_limit, ctx.ledger.idle
+    if limit is not None and ctx.evidence is not None and ctx.evidence.findings:
+        return _nothing_new(ctx, ctx.evidence.findings, limit)
     if limit is None or idle.count < limit or not _reports_files(ctx):
         return None
     what_happened, remedy = "left every file as it was", "a turn that changes a file"
@@ -261,6 +323,8 @@ def _no_change(ctx: RuleContext) -> FiredRule | None:
 
 def _oscillation(ctx: RuleContext) -> FiredRule | None:
     limit, returns = ctx.limits.oscillation_limit, ctx.ledger.returns
+    if ctx.limits.oscillation_by == "cycles":
+        return _cycle(ctx)
     if limit is None or returns.count < limit or not _reports_files(ctx):
         return None
     returned_to, remedy = "earlier contents", "contents that were not there before"
@@ -274,6 +338,43 @@ def _oscillation(ctx: RuleContext) -> FiredRule | None:
         seen=returns.count,
         evidence=_cite_last_steps(returns, limit),
         remedy=remedy,
+    )
+
+
+def _cycle(ctx: RuleContext) -> FiredRule | None:
+    limit = ctx.limits.oscillation_limit
+    if limit is None or ctx.evidence is None or not ctx.evidence.findings:
+        return None
+    period = find_cycle(ctx.ledger.repeats, limit)
+    if not period:
+        return None
+    agents = cycle_agents(ctx.ledger.repeats, period)
+    return FiredRule(
+        rule=StopRule.OSCILLATION,
+        reason=f"the same {period} steps {limit} times in a row with nothing new: "
+        f"{', '.join(agents)}",
+        limit=limit,
+        seen=limit,
+        pattern=agents,
+        evidence=_step_citations(cycle_steps(ctx.ledger.repeats, period, limit)),
+        remedy="a step that finds something new, or a higher oscillation_limit",
+    )
+
+
+def _monologue(ctx: RuleContext) -> FiredRule | None:
+    limit = ctx.limits.monologue_limit
+    if limit is None or ctx.evidence is None or not ctx.evidence.findings:
+        return None
+    steps = same_texts(ctx.ledger.repeats)
+    if len(steps) < limit:
+        return None
+    return FiredRule(
+        rule=StopRule.MONOLOGUE,
+        reason=f"{ctx.agent} said the same {len(steps)} times in a row, and nothing else happened",
+        limit=limit,
+        seen=len(steps),
+        evidence=_step_citations(steps[-limit:]),
+        remedy="another text, a tool call, or a higher monologue_limit",
     )
 
 
@@ -295,6 +396,8 @@ def _pattern(ctx: RuleContext) -> FiredRule | None:
     period = repetition_period(trail, times, ctx.limits.pattern_period_max)
     if not period:
         return None
+    if ctx.limits.judges_findings and not is_stale(ctx.ledger.repeats, period * (times - 1)):
+        return None
     names = {e.symbol: f"{e.source} -> {e.target}" for e in ctx.ledger.edges.values()}
     pattern = tuple(names.get(symbol, "(forgotten)") for symbol in reversed(trail[:period]))
     last_number = ctx.ledger.handoffs + 1
@@ -312,7 +415,7 @@ def _pattern(ctx: RuleContext) -> FiredRule | None:
 def _max_edge(ctx: RuleContext) -> FiredRule | None:
     limit, edge = ctx.limits.max_edge, ctx.edge
     count = edge.count if edge is not None and edge.epoch == ctx.ledger.epoch else 0
-    if limit is None or count < limit:
+    if limit is None or count < limit + min(ctx.ledger.repeats.weak, ctx.limits.weak_news_max):
         return None
     trail, last_number = ctx.ledger.trail, ctx.ledger.handoffs
     symbol = edge.symbol if edge is not None else ""
@@ -332,7 +435,7 @@ def _max_edge(ctx: RuleContext) -> FiredRule | None:
 
 def _max_handoffs(ctx: RuleContext) -> FiredRule | None:
     limit = ctx.limits.max_handoffs
-    count = ctx.ledger.handoffs - ctx.ledger.handoffs_before
+    count = ctx.ledger.handoffs - ctx.ledger.handoffs_before - ctx.ledger.first_visits
     if limit is None or count < limit:
         return None
     # A fork makes several handoffs at once: if it passed the limit, it alone is needed.
@@ -415,7 +518,8 @@ def _edge_moves(ledger: Ledger, limits: Limits) -> int | None:
 
 def _handoff_moves(ledger: Ledger, limits: Limits) -> int | None:
     limit = limits.max_handoffs
-    return None if limit is None else limit - (ledger.handoffs - ledger.handoffs_before)
+    count = ledger.handoffs - ledger.handoffs_before - ledger.first_visits
+    return None if limit is None else limit - count
 
 
 def _step_moves(ledger: Ledger, limits: Limits) -> int | None:
@@ -540,9 +644,21 @@ RULES = (
         cause="turns went back to earlier contents, or to what tools had found earlier",
         advice=f"{LOOK_IN_REPORT} which demand contradicts another: one undoes what the other did",
         limit="oscillation_limit",
+        settings=("oscillation_by",),
         on_result=_oscillation,
         ahead=EVIDENCE_ONLY,
         count=lambda ledger, limits: ledger.returns.count,
+    ),
+    RuleRow(
+        rule=StopRule.MONOLOGUE,
+        kind=RuleKind.NO_PROGRESS,
+        cause="an agent said the same again and again, and nothing else happened",
+        advice=f"{LOOK_IN_REPORT} what the agent was asked: it has nothing more to say",
+        limit="monologue_limit",
+        on_result=_monologue,
+        ahead=EVIDENCE_ONLY,
+        count=lambda ledger, limits: len(same_texts(ledger.repeats)),
+        may_be_partial=True,
     ),
     RuleRow(
         rule=StopRule.REPEATED_PATTERN,
@@ -562,6 +678,7 @@ RULES = (
         cause="one agent handed to the same one too often",
         advice=f"{LOOK_IN_REPORT} what the two told each other; say who decides",
         limit="max_edge",
+        settings=("weak_news_max",),
         on_handoff=_max_edge,
         ahead={"moves": _edge_moves},
     ),
@@ -571,6 +688,7 @@ RULES = (
         cause="there were too many handoffs",
         advice=f"{LOOK_IN_REPORT} whether it was getting anywhere; if so, raise max_handoffs",
         limit="max_handoffs",
+        settings=("free_visits",),
         on_handoff=_max_handoffs,
         ahead={"moves": _handoff_moves},
     ),

@@ -1,0 +1,375 @@
+r"""What a step showed, reduced to digests: tool calls with their answers, texts, states.
+
+A *finding* has a key (what was asked, or who speaks) and an answer (what came back). Two findings
+are the same if both are equal; so the rules compare digests and never texts, and a recorded run
+holds no text of a stranger's program.
+
+Rules
+1. Equal stays equal: times, durations, addresses and ids in short answers are masked, because they
+   differ from one try to the next and say nothing. Arguments are compared to the letter: another
+   order number, another indentation is another call.
+2. An answer that is like an earlier answer to the same call has that answer's digest. It is like it
+   if at least ALIKE of their words are common; words with digits are compared apart. It is compared
+   with the first answers, not with the last, so that likeness cannot drift.
+3. An answer that differs from an earlier one in figures only is *weak*, FIGURES_MAX times per call;
+   after that it is the same answer. So is a state in which numbers only grew: a counter is no news.
+4. A failed call has an error: a digest that is the same for the same failure. A silent failure has
+   none, since nothing tells it from another.
+5. An answer that says "not ready" is *pending*: time counts then, not the number of calls.
+6. The cost is bounded. The digest is of the whole text; words are taken from its head and tail
+   only, and only where one call had different answers.
+
+Not here: what is new (`news.py`), what repeats and when a run stops (`rules.py`).
+"""
+
+import functools
+import hashlib
+import operator
+import re
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping
+from enum import StrEnum
+from typing import Any, cast
+
+import msgspec
+
+from handrail.kernel.decision import Value
+
+ALIKE = 0.8
+"""The share of common words from which on two answers to one call are the same."""
+FIGURES_MAX = 6
+"""Answers of one call that differ in figures only and are still weak news."""
+LONG_TEXT_CHARS = 200
+"""From this length on, a text is a finding that counts on its own, as a tool's answer does."""
+MASKED_CHARS_MAX = 1_000
+"""In longer answers a clock or an id does not matter: words in common decide."""
+COMPARED_CHARS = 1_500
+"""Characters of the head and of the tail from which words are taken."""
+ANSWERS_KEPT, KEYS_KEPT = 4, 512
+"""Answers of one key, keys of one run."""
+PENDING_CHARS_MAX = 300
+"""Longer answers say more than that something is not ready."""
+EXCEPTION_CHARS_MAX = 200
+"""In an answer this short, the name of an exception means that the call failed."""
+STATE_DEPTH_MAX, STATE_ITEMS_MAX = 8, 2_000
+DIGEST_BYTES = 8
+
+_NOISE = re.compile(
+    r"\b\d{4}-\d\d-\d\d[T ]\d\d:\S+|\b\d{1,2}:\d\d(?::\d\d(?:[.,]\d+)?)?\b|\b0x[0-9a-f]+\b"
+    r"|\b\d+(?:\.\d+)? ?(?:ns|µs|us|ms|s|secs?|seconds?|minutes?)\b"
+    r"|\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b|\b(?=\d*[a-f])(?=[a-f]*\d)[0-9a-f]{7,40}\b",
+    re.IGNORECASE,
+)
+"""What differs between two tries and says nothing."""
+_FAILURE_START = re.compile(
+    r"\W{0,3}(?:error|exception|traceback|fatal|failed|failure)\b|[\w./-]{1,40}: (?:error|fatal)\b"
+    r"|(?:/bin/)?(?:ba)?sh: |\S{1,60}(?:Error|Exception)\b",
+    re.IGNORECASE,
+)
+"""How answers begin that report a failure, where the host does not know."""
+_EXCEPTION_NAME = re.compile(r"\b[A-Z]\w+(?:Error|Exception)\b")
+_PENDING = re.compile(
+    r"\b(?:pending|queued|running|processing|in[ _-]progress|not (?:yet )?(?:ready|done|finished)"
+    r"|still (?:working|building|waiting)|scheduled|retry later|try again later)\b",
+    re.IGNORECASE,
+)
+"""How a short answer says that something is not ready."""
+_AWAY = re.compile(
+    r"\b(?:too many requests|rate.?limit(?:ed)?|(?:service|temporarily) unavailable|overloaded"
+    r"|(?:status|code|http|error)\W{0,3}(?:429|503))\b",
+    re.IGNORECASE,
+)
+"""How a provider says that it is away; this is no failure of the call."""
+_ENVELOPE = re.compile(r"<[^>]*>|\b\d+\b|exit ?code|return ?code|output|\W+", re.IGNORECASE)
+"""What wraps an answer and does not belong to it."""
+_FIGURES = re.compile(r"(?<!\S)[^\s\d]*+\d\S*")
+"""Words with a digit. Possessive, from the start of a word: each is scanned once."""
+_NOT_WORD = re.compile(r"\W+")
+
+
+class FindingKind(StrEnum):
+    CALL = "call"
+    TEXT = "text"
+    STATE = "state"
+    HANDOFF = "handoff"
+    """An answer that does nothing but hand over."""
+    PERSON = "person"
+    """What a person, or the host, said."""
+
+
+class StepFinding(Value):
+    """One thing that a step showed."""
+
+    kind: FindingKind
+    key: str
+    """The digest of what was asked: agent, tool and arguments; for texts and states the agent."""
+    answer: str = ""
+    """The digest of what came back; empty if nobody knows it."""
+    agent: str = ""
+    tool: str = ""
+    error: str = ""
+    """The digest of the failure, if the call failed and said how."""
+    failed: bool = False
+    pending: bool = False
+    weak: bool = False
+    """Differs from an earlier answer in figures only."""
+    short: bool = False
+    """A text so short that it proves nothing alone."""
+    effect: bool = False
+    """The call changed something outside of the run."""
+    what: str = ""
+    """The call or the text in words, where texts are recorded."""
+
+
+class _Answer:
+    """An answer as later ones are compared with it; words are taken when first needed."""
+
+    def __init__(self, digest: str, text: str) -> None:
+        self.digest, self._text = digest, text
+
+    @functools.cached_property
+    def figures(self) -> frozenset[str]:
+        return frozenset(_FIGURES.findall(self._text))
+
+    @functools.cached_property
+    def words(self) -> frozenset[str]:
+        return frozenset(self._text.split()) - self.figures
+
+    def is_like(self, other: "_Answer") -> bool:
+        common, all_words = len(self.words & other.words), len(self.words | other.words)
+        return common >= ALIKE * all_words
+
+
+class _StateHistory:
+    """The states of one agent: contents without numbers, and the numbers last seen with them."""
+
+    def __init__(self) -> None:
+        self.numbers: dict[str, tuple[float, ...]] = {}
+        self.grown = 0
+
+
+class FindingReader:
+    """Reads the findings of one run. It remembers earlier answers, as many as its bounds allow."""
+
+    def __init__(self) -> None:
+        self._answers: OrderedDict[str, list[_Answer]] = OrderedDict()
+        self._figures: dict[str, int] = {}
+        self._states: OrderedDict[str, _StateHistory] = OrderedDict()
+
+    def read_call(
+        self,
+        agent: str,
+        tool: str,
+        arguments: str,
+        result: str | None,
+        *,
+        failed: bool | None = None,
+        effect: bool = False,
+    ) -> StepFinding:
+        """Read a tool call; `failed` is None where the host does not know."""
+        key = digest_text(agent, tool, arguments.strip())
+        if result is None:
+            return StepFinding(
+                kind=FindingKind.CALL, key=key, agent=agent, tool=tool, effect=effect
+            )
+        has_failed = failed or (failed is None and reports_failure(result))
+        if is_pending(result, has_failed=has_failed):
+            return StepFinding(
+                kind=FindingKind.CALL,
+                key=key,
+                agent=agent,
+                tool=tool,
+                pending=True,
+                effect=effect,
+            )
+        answer, is_weak = self._compare(key, result)
+        return StepFinding(
+            kind=FindingKind.CALL,
+            key=key,
+            answer=answer,
+            agent=agent,
+            tool=tool,
+            error=digest_text(agent, tool, answer) if has_failed and not is_silent(result) else "",
+            failed=has_failed,
+            weak=is_weak,
+            effect=effect,
+        )
+
+    def read_text(self, agent: str, text: str) -> StepFinding | None:
+        """Read what an agent said without calling a tool; None if that is nothing."""
+        words = normalize_text(text)
+        if not words:
+            return None
+        is_long = len(text) >= LONG_TEXT_CHARS
+        key = digest_text("text", agent, "" if is_long else words)
+        answer = self._compare(key, words)[0] if is_long else digest_text(words)
+        return StepFinding(
+            kind=FindingKind.TEXT, key=key, answer=answer, agent=agent, short=not is_long
+        )
+
+    def read_handoff(self, agent: str, target: str, reason: str) -> StepFinding:
+        """Read an answer that does nothing but hand over."""
+        answer = digest_text(target, normalize_text(reason))
+        return StepFinding(
+            kind=FindingKind.HANDOFF,
+            key=digest_text("handoff", agent),
+            answer=answer,
+            agent=agent,
+            short=True,
+        )
+
+    def read_person(self, text: str) -> StepFinding:
+        """Read what a person, or the host, said to an agent."""
+        return StepFinding(
+            kind=FindingKind.PERSON, key=digest_text("person"), answer=digest_text(text)
+        )
+
+    def read_state(self, agent: str, state: Mapping[str, Any] | str) -> StepFinding:
+        """Read the state that an agent left; a text is its digest, made by the host."""
+        key = digest_text("state", agent)
+        if isinstance(state, str):
+            return StepFinding(
+                kind=FindingKind.STATE, key=key, agent=agent, answer=digest_text(state)
+            )
+        describer = _StateDescriber()
+        contents = describer.describe(state)
+        numbers, digest = tuple(describer.numbers), digest_text(contents)
+        history = self._states.setdefault(key, _StateHistory())
+        _forget_oldest(self._states)
+        earlier = history.numbers.get(digest)
+        history.numbers[digest] = numbers
+        if len(history.numbers) > KEYS_KEPT:
+            del history.numbers[next(iter(history.numbers))]
+        if earlier is None or earlier == numbers:
+            return StepFinding(kind=FindingKind.STATE, key=key, agent=agent, answer=digest)
+        if len(earlier) == len(numbers) and all(map(operator.le, earlier, numbers)):
+            history.grown += 1
+            is_weak = history.grown <= FIGURES_MAX
+            return StepFinding(
+                kind=FindingKind.STATE, key=key, agent=agent, answer=digest, weak=is_weak
+            )
+        return StepFinding(
+            kind=FindingKind.STATE,
+            key=key,
+            agent=agent,
+            answer=digest_text(contents, repr(numbers)),
+        )
+
+    def _compare(self, key: str, text: str) -> tuple[str, bool]:
+        """Return the digest of the answer that the text is like, or else its own; and whether it
+        differs from that answer in figures only.
+        """
+        answers = self._answers.setdefault(key, [])
+        self._answers.move_to_end(key)
+        _forget_oldest(self._answers)
+        if len(text) <= MASKED_CHARS_MAX:
+            text = _NOISE.sub("#", text)
+        digest = digest_text(text)
+        if any(earlier.digest == digest for earlier in answers):
+            return digest, False
+        if len(text) > 2 * COMPARED_CHARS:
+            text = f"{text[:COMPARED_CHARS]} {text[-COMPARED_CHARS:]}"
+        answer = _Answer(digest, text)
+        for earlier in answers:
+            if earlier.is_like(answer):
+                if earlier.figures == answer.figures:
+                    return earlier.digest, False
+                self._figures[key] = count = self._figures.get(key, 0) + 1
+                return earlier.digest, count <= FIGURES_MAX
+        if len(answers) < ANSWERS_KEPT:
+            answers.append(answer)
+        else:
+            answers[-1] = answer
+        return digest, False
+
+
+def is_pending(result: str, *, has_failed: bool) -> bool:
+    """Whether a short answer says that something is not ready, or a provider is away."""
+    if len(result) > PENDING_CHARS_MAX:
+        return False
+    pattern = _AWAY if has_failed else _PENDING
+    return pattern.search(result) is not None
+
+
+def reports_failure(result: str) -> bool:
+    """Whether an answer reports a failure, by how it begins or by naming an exception."""
+    start = result[:EXCEPTION_CHARS_MAX].lstrip()
+    if _FAILURE_START.match(start) is not None:
+        return True
+    return len(result) < EXCEPTION_CHARS_MAX and _EXCEPTION_NAME.search(start) is not None
+
+
+def is_silent(result: str) -> bool:
+    """Whether a failure says nothing about itself: no text, or an exit code alone."""
+    return len(result) < PENDING_CHARS_MAX and len(_ENVELOPE.sub("", result)) < 3
+
+
+def normalize_text(text: str) -> str:
+    """Return a text without case, white space and punctuation; digits stay."""
+    return " ".join(_NOT_WORD.sub(" ", text.lower()).split())
+
+
+def digest_text(*texts: str) -> str:
+    """Return the digest of texts; a length before each keeps their borders."""
+    hasher = hashlib.blake2b(digest_size=DIGEST_BYTES)
+    for text in texts:
+        encoded = text.encode(errors="replace")
+        hasher.update(b"%d:" % len(encoded))
+        hasher.update(encoded)
+    return hasher.hexdigest()
+
+
+class _StateDescriber:
+    """Describes one state: its contents without numbers, and the numbers in the order of their
+    places. Lists count by the set of their elements, so that a list that appends the same is the
+    same; numbers inside lists belong to the contents.
+    """
+
+    def __init__(self) -> None:
+        self.numbers: list[float] = []
+        self._items_left = STATE_ITEMS_MAX
+
+    def describe(
+        self, value: object, depth: int = STATE_DEPTH_MAX, *, in_list: bool = False
+    ) -> str:
+        self._items_left -= 1
+        if self._items_left < 0 or depth == 0:
+            return "…"
+        if isinstance(value, str):
+            return repr(_NOISE.sub("#", value) if len(value) <= MASKED_CHARS_MAX else value)
+        if value is None or isinstance(value, bool):
+            return repr(value)
+        if isinstance(value, int | float):
+            if in_list:
+                return repr(value)
+            self.numbers.append(value)
+            return "number"
+        if isinstance(value, list | tuple | set | frozenset):
+            elements = cast("Iterable[object]", value)
+            described = {self.describe(item, depth - 1, in_list=True) for item in elements}
+            return f"[{', '.join(sorted(described))}]"
+        return self._describe_fields(value, depth, in_list=in_list)
+
+    def _describe_fields(self, value: object, depth: int, *, in_list: bool) -> str:
+        fields = _fields_of(value)
+        if fields is None:
+            return _NOISE.sub("#", repr(value)[: 2 * COMPARED_CHARS])
+        pairs = (
+            f"{key!r}: {self.describe(fields[key], depth - 1, in_list=in_list)}"
+            for key in sorted(fields, key=repr)
+        )
+        return f"{type(value).__name__}{{{', '.join(pairs)}}}"
+
+
+def _fields_of(value: object) -> Mapping[object, object] | None:
+    """Return the entries of a mapping or the fields of a framework's object, if it has any."""
+    if isinstance(value, Mapping):
+        return cast("Mapping[object, object]", value)
+    if isinstance(value, msgspec.Struct):
+        return cast("Mapping[object, object]", msgspec.structs.asdict(value))
+    return getattr(value, "__dict__", None) or None
+
+
+def _forget_oldest(entries: OrderedDict[str, Any]) -> None:
+    if len(entries) > KEYS_KEPT:
+        entries.popitem(last=False)

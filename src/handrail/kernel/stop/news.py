@@ -1,0 +1,284 @@
+"""What in a step is new, and what repeats: the judgement of profiles that look at findings.
+
+One question is asked of every step: what does it bring that was not there before?
+
+    strong   a call never made before, another answer to a known call, a state never left before,
+             something new that a person said
+    weak     a text never said before, a failure never seen before, an answer or a state that
+             differs from an earlier one in figures only
+    nothing  everything in the step has been there before
+    blind    nothing can be seen: no text, no call, no state
+    waiting  every call says that it is not ready
+
+Strong news is progress: it opens an epoch, in which nothing has repeated yet. Weak news resets no
+count, but a round that brings weak news is no repetition. A blind step counts for nothing, because
+silence is no proof. All collections are bounded, so a step costs the same at the start and after
+100,000 of them.
+"""
+
+from collections.abc import Iterable
+from enum import StrEnum
+
+from msgspec.structs import replace
+
+from handrail.kernel.decision import Value
+from handrail.kernel.stop.findings import (
+    ANSWERS_KEPT,
+    KEYS_KEPT,
+    FindingKind,
+    StepFinding,
+    digest_text,
+)
+
+CYCLE_STEPS_MAX = 8
+"""The longest cycle of findings that is looked for."""
+STEPS_KEPT = 50
+WEAK_KINDS = (FindingKind.TEXT, FindingKind.HANDOFF)
+"""What an agent says or wants is weak news at best."""
+
+
+class News(StrEnum):
+    """How much is new in a step, in rising order."""
+
+    UNSEEN = ""
+    """The step was not looked at, as in profiles that do not judge by findings."""
+    BLIND = "blind"
+    WAITING = "waiting"
+    NOTHING = "nothing"
+    WEAK = "weak"
+    STRONG = "strong"
+
+
+VISIT_LETTERS = {
+    News.UNSEEN: "b",
+    News.BLIND: "b",
+    News.WAITING: "t",
+    News.NOTHING: "n",
+    News.WEAK: "w",
+    News.STRONG: "s",
+}
+NEWS_ORDER = {news: rank for rank, news in enumerate(News)}
+
+
+class TrailEntry(Value):
+    """What one step found."""
+
+    digest: str
+    step: int
+    agent: str = ""
+    text_only: bool = False
+
+
+class Repeats(Value):
+    """What came again. Counts are of this epoch, answers and the trail of the whole stretch."""
+
+    answers: dict[str, tuple[str, ...]] = {}
+    """By key, the answers that came back, newest first."""
+    again: dict[str, tuple[int, ...]] = {}
+    """By finding, the steps of this epoch that found it again and nothing else."""
+    trail: tuple[TrailEntry, ...] = ()
+    """What the last steps found, newest first."""
+    stale: int = 0
+    """How many of them brought nothing new."""
+    weak: int = 0
+    """Steps with weak news in this stretch."""
+    waits: int = 0
+    """Steps of this stretch that waited."""
+    visit: News = News.UNSEEN
+    """The news of the visit that goes on."""
+    visits: str = ""
+    """What the visits brought that the last handoffs ended, newest first, a letter each."""
+
+
+NO_REPEATS = Repeats()
+
+
+def assess_findings(repeats: Repeats, findings: Iterable[StepFinding]) -> News:
+    """Return how much is new in the findings of one step."""
+    strongest = News.BLIND
+    for finding in findings:
+        news = _assess_finding(repeats, finding)
+        if NEWS_ORDER[news] > NEWS_ORDER[strongest]:
+            strongest = news
+    return strongest
+
+
+def _assess_finding(repeats: Repeats, finding: StepFinding) -> News:
+    if finding.pending:
+        return News.WAITING
+    earlier_answers = repeats.answers.get(finding.key)
+    if not finding.answer:
+        return News.STRONG if earlier_answers is None else News.BLIND
+    if earlier_answers is not None and finding.answer in earlier_answers:
+        return News.WEAK if finding.weak else News.NOTHING
+    is_weak = finding.kind in WEAK_KINDS or finding.failed or finding.weak
+    return News.WEAK if is_weak else News.STRONG
+
+
+def add_findings(
+    repeats: Repeats, step: int, findings: tuple[StepFinding, ...], news: News
+) -> Repeats:
+    """Return the repeats after a step, assessed as `news`."""
+    if NEWS_ORDER[news] > NEWS_ORDER[repeats.visit]:
+        repeats = replace(repeats, visit=news)
+    if news is News.WAITING:
+        return replace(repeats, waits=repeats.waits + 1)
+    answers, again = repeats.answers, repeats.again
+    seen = [finding for finding in findings if finding.answer]
+    for finding in findings:
+        if not finding.pending:
+            answers = _add_answer(answers, finding)
+    if news is News.NOTHING:
+        for finding in seen:
+            if counts_alone(finding):
+                again = _add_step(again, finding_id(finding), step)
+    if not seen:
+        return replace(repeats, answers=answers, again=again)
+    entry = TrailEntry(
+        digest=digest_text(*sorted(finding_id(finding) for finding in seen)),
+        step=step,
+        agent=seen[0].agent,
+        text_only=all(finding.kind is FindingKind.TEXT for finding in seen),
+    )
+    return replace(
+        repeats,
+        answers=answers,
+        again=again,
+        trail=(entry, *repeats.trail[: 3 * CYCLE_STEPS_MAX - 1]),
+        stale=repeats.stale + 1 if news is News.NOTHING else 0,
+        weak=repeats.weak + (news is News.WEAK),
+    )
+
+
+def add_visit(repeats: Repeats, visits_max: int) -> Repeats:
+    """Return the repeats after a handoff, which ends a visit."""
+    letter = VISIT_LETTERS[repeats.visit]
+    visits = (letter + repeats.visits)[:visits_max]
+    return replace(repeats, visit=News.UNSEEN, visits=visits)
+
+
+def open_repeats_epoch(repeats: Repeats) -> Repeats:
+    """Forget what repeated: there was progress."""
+    if repeats is NO_REPEATS:
+        return repeats
+    return replace(repeats, again={}, visits="")
+
+
+def is_stale(repeats: Repeats, visits: int) -> bool:
+    """Whether the visit that goes on and those before it, `visits` in all, brought nothing new."""
+    letters = VISIT_LETTERS[repeats.visit] + repeats.visits[: visits - 1]
+    return letters == VISIT_LETTERS[News.NOTHING] * visits
+
+
+def finding_id(finding: StepFinding) -> str:
+    return finding.key + finding.answer
+
+
+def counts_alone(finding: StepFinding) -> bool:
+    """Whether the finding proves something by itself when it comes again: a call, a long text."""
+    return finding.kind is FindingKind.CALL or (
+        finding.kind is FindingKind.TEXT and not finding.short
+    )
+
+
+def steps_again(repeats: Repeats, findings: Iterable[StepFinding]) -> tuple[int, ...]:
+    """Return the steps that found the same and nothing else. Several findings of one step came
+    again as often as the rarest of them; a step that only left a state as it was goes by the
+    trail.
+    """
+    counts = [
+        repeats.again.get(finding_id(finding), ())
+        for finding in findings
+        if finding.answer and counts_alone(finding)
+    ]
+    if counts:
+        return min(counts, key=len)
+    run = _same_entries(repeats)
+    return tuple(entry.step for entry in reversed(repeats.trail[: max(run - 1, 0)]))
+
+
+def same_texts(repeats: Repeats) -> tuple[int, ...]:
+    """Return the last steps that said the same text in a row and nothing else, oldest first."""
+    if not repeats.trail or not repeats.trail[0].text_only:
+        return ()
+    return tuple(entry.step for entry in reversed(repeats.trail[: _same_entries(repeats)]))
+
+
+def _same_entries(repeats: Repeats) -> int:
+    """Return how many of the last steps found the same, of which only the first may be new."""
+    newest = repeats.trail[0].digest if repeats.trail else ""
+    count = 0
+    for entry in repeats.trail[: repeats.stale + 1]:
+        if entry.digest != newest:
+            break
+        count += 1
+    return count
+
+
+def find_cycle(repeats: Repeats, rounds: int) -> int:
+    """Return the period of the shortest cycle that came `rounds` times in a row, the repeated
+    rounds without any news; 0 if there is none.
+    """
+    return _find_period([entry.digest for entry in repeats.trail], repeats.stale, rounds)
+
+
+def _find_period(digests: list[str], stale: int, rounds: int) -> int:
+    for period in range(2, CYCLE_STEPS_MAX + 1):
+        repeated = period * (rounds - 1)
+        if (
+            repeated <= stale
+            and repeated + period <= len(digests)
+            and digests[:repeated] == digests[period : repeated + period]
+            and len(set(digests[:period])) > 1
+        ):
+            return period
+    return 0
+
+
+def cycle_steps(repeats: Repeats, period: int, rounds: int) -> tuple[int, ...]:
+    """Return the steps of a cycle, oldest first, without those that an earlier step would have
+    replaced.
+    """
+    digests = [entry.digest for entry in repeats.trail]
+    necessary = [
+        entry.step
+        for i, entry in enumerate(repeats.trail[: period * rounds])
+        if not _find_period(
+            digests[:i] + digests[i + 1 :], repeats.stale - (i < repeats.stale), rounds
+        )
+    ]
+    return tuple(reversed(necessary))
+
+
+def cycle_agents(repeats: Repeats, period: int) -> tuple[str, ...]:
+    """Return the agents of one round, in the order of their steps."""
+    return tuple(entry.agent for entry in reversed(repeats.trail[:period]))
+
+
+def renew_repeats(repeats: Repeats) -> Repeats:
+    """Reset every count after a raising act of a person; what was seen stays known (K14)."""
+    return Repeats(answers=repeats.answers) if repeats.answers else NO_REPEATS
+
+
+def _add_answer(
+    answers: dict[str, tuple[str, ...]], finding: StepFinding
+) -> dict[str, tuple[str, ...]]:
+    earlier_answers = answers.get(finding.key, ())
+    if finding.answer in earlier_answers or (not finding.answer and finding.key in answers):
+        return answers
+    answers = {**answers, finding.key: (finding.answer, *earlier_answers[: ANSWERS_KEPT - 1])}
+    if len(answers) > KEYS_KEPT:
+        del answers[next(iter(answers))]
+    return answers
+
+
+def _add_step(
+    again: dict[str, tuple[int, ...]], finding: str, step: int
+) -> dict[str, tuple[int, ...]]:
+    steps = again.get(finding, ())
+    if steps[-1:] == (step,):
+        return again
+    again = {**again, finding: (*steps[1 - STEPS_KEPT :], step)}
+    if len(again) > KEYS_KEPT:
+        del again[next(iter(again))]
+    return again

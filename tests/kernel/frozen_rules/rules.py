@@ -1,0 +1,668 @@
+"""The stop rules: one row for each in one table, ordered by precedence.
+
+A rule judges one moment: a new result, a proposed handoff, the next step. Its function returns a
+`FiredRule`, or None; it begins with the test that most moments fail, of a counter and a limit. To
+add a rule, add its name, a function and a row here, and a limit in `limits.py`. Everything else is
+derived from the row: who asks the function and when, how far a guard may run ahead of its ledger,
+what people and agents read about the rule. If several rules fire at once, the stop names the first
+of the table and lists the others in `also`.
+
+Counting: N handoffs, steps and uses of an edge are allowed and the next is refused; the handoff
+that completes the last repetition of a pattern is still made, and is the last. The Nth identical
+failure, idle turn, return or fruitless visit is the last (docs/requirements.md, H3, S2-S7).
+
+A rule cites its evidence by number: "handoff 4" is the fourth accepted handoff of the run, "step 7"
+its seventh step. Every citation is necessary: without any of the cited events the rule would not
+have fired.
+"""
+
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from enum import StrEnum
+from operator import attrgetter
+from typing import Literal
+
+import msgspec
+from tests.kernel.frozen_rules.constraint_patterns import is_command_forbidden, is_path_forbidden
+from tests.kernel.frozen_rules.ledger import CITATIONS_MAX, EdgeCount, ErrorCount, Ledger, Tally
+from tests.kernel.frozen_rules.repetition import repetition_period
+
+from handrail.kernel.decision import Value
+from handrail.kernel.definition.limits import Limits
+from handrail.kernel.definition.model import TerminalStatus
+from handrail.kernel.result import NO_EVIDENCE, TOOL_PATH_PREFIX, Evidence
+
+
+class StopRule(StrEnum):
+    """Why a run ended, in the order in which they are named when several fire on one event."""
+
+    CONSTRAINT = "constraint"
+    BUDGET = "budget"
+    RESEARCH_EXHAUSTED = "research_exhausted"
+    SAME_ERROR = "same_error"
+    NO_CHANGE = "no_change"
+    OSCILLATION = "oscillation"
+    REPEATED_PATTERN = "repeated_pattern"
+    MAX_EDGE = "max_edge"
+    MAX_HANDOFFS = "max_handoffs"
+    MAX_STEPS = "max_steps"
+    MAX_DURATION = "max_duration"
+    PROTOCOL = "protocol"
+    AGENT_LOST = "agent_lost"
+    HUMAN_DEADLINE = "human_deadline"
+    PAUSE_DEADLINE = "pause_deadline"
+    CLOSED = "closed"
+    TERMINATED = "terminated"
+    COMPLETED = "completed"
+
+
+RULE_ORDER = {rule: i for i, rule in enumerate(StopRule)}
+
+
+class FiredRule(Value):
+    """A rule that fired: its limit, the value seen, the cited events, what would have helped."""
+
+    rule: StopRule
+    reason: str
+    limit: int | float | str | None = None
+    seen: int | float | str | None = None
+    pattern: tuple[str, ...] = ()
+    evidence: tuple[str, ...] = ()
+    remedy: str = ""
+
+
+class RuleContext(msgspec.Struct, frozen=True, gc=False):
+    """The input of a rule: `evidence` for results, `source` and `target` for handoffs."""
+
+    ledger: Ledger
+    limits: Limits
+    agent: str = ""
+    evidence: Evidence | None = None
+    source: str = ""
+    target: str = ""
+    edge: EdgeCount | None = None  # the ledger's count for source -> target
+    step: int = 0  # the step that reported the result
+    ran: float = 0.0
+    ran_since: datetime | None = None
+    now: datetime | None = None
+
+    @property
+    def elapsed(self) -> float:
+        """The run's running time in seconds: computed when a rule asks, as few do."""
+        if self.ran_since is None or self.now is None:
+            return self.ran
+        seconds = (self.now - self.ran_since).total_seconds()
+        return self.ran + seconds if seconds > 0 else self.ran
+
+
+def judge_result(ctx: RuleContext) -> list[FiredRule]:
+    """Judge a result that the ledger already includes."""
+    fired_rules: list[FiredRule] = []
+    has_evidence = ctx.evidence is not None and ctx.evidence != NO_EVIDENCE
+    for rule in TABLE.on_result if has_evidence else TABLE.on_plain_result:
+        if (fired := rule(ctx)) is not None:
+            fired_rules.append(fired)
+    return fired_rules
+
+
+def judge_handoff(ctx: RuleContext) -> list[FiredRule]:
+    """Judge the proposed handoff source -> target."""
+    fired_rules: list[FiredRule] = []
+    for rule in TABLE.on_handoff:
+        if (fired := rule(ctx)) is not None:
+            fired_rules.append(fired)
+    return fired_rules
+
+
+def judge_step(ctx: RuleContext) -> list[FiredRule]:
+    """Judge whether the run may take another step."""
+    fired_rules: list[FiredRule] = []
+    for rule in TABLE.on_step:
+        if (fired := rule(ctx)) is not None:
+            fired_rules.append(fired)
+    return fired_rules
+
+
+def is_handoff_made(fired: list[FiredRule]) -> bool:
+    """Whether the handoff on which these rules fired is still made, as the run's last."""
+    return all(fired_rule.rule in TABLE.on_made_handoff for fired_rule in fired)
+
+
+def counts_handoffs(limits: Limits) -> bool:
+    """Whether any rule counts handoffs: in a workflow only if the definition sets its limit."""
+    return TABLE.handoff_limits(limits) != TABLE.handoffs_off
+
+
+def terminal_status_of(rule: StopRule, *, goal_met: bool) -> TerminalStatus:
+    if RULES_BY_NAME[rule].kind in CONSTRAINT_KINDS:
+        return TerminalStatus.ABORTED_CONSTRAINT
+    if RULES_BY_NAME[rule].may_be_partial and goal_met:
+        return TerminalStatus.DONE_PARTIAL
+    return TerminalStatus.ABORTED_STUCK
+
+
+def _constraint(ctx: RuleContext) -> FiredRule | None:
+    constraints, evidence = ctx.limits.constraints, ctx.evidence
+    if evidence is None or not (constraints.paths or constraints.commands):
+        return None
+    touched_paths = sorted(evidence.files or {})
+    run_commands = [check.command for check in evidence.checks]
+    for verb, values, patterns, is_forbidden in (
+        ("touched", touched_paths, constraints.paths, is_path_forbidden),
+        ("ran", run_commands, constraints.commands, is_command_forbidden),
+    ):
+        for value in values:
+            pattern = next(
+                (candidate for candidate in patterns if is_forbidden(value, candidate)), None
+            )
+            if pattern is not None:
+                return FiredRule(
+                    rule=StopRule.CONSTRAINT,
+                    reason=(
+                        f"{ctx.agent} {verb} '{value}', which the constraint '{pattern}' forbids"
+                    ),
+                    limit=pattern,
+                    seen=value,
+                    evidence=(f"step {ctx.step}",),
+                    remedy=f"keep off '{pattern}', or change stop_rules.constraints",
+                )
+    return None
+
+
+def _budget(ctx: RuleContext) -> FiredRule | None:
+    """Fire if the run used more than its budget, whatever else the result says."""
+    ledger, limits = ctx.ledger, ctx.limits
+    if limits.max_tokens is not None and ledger.tokens > limits.max_tokens:
+        return _budget_exceeded("tokens", ledger.tokens, limits.max_tokens, ledger.tokens_step)
+    if limits.max_cost is not None and ledger.cost > limits.max_cost:
+        return _budget_exceeded("cost", ledger.cost, limits.max_cost, ledger.cost_step)
+    return None
+
+
+def _budget_spent(ctx: RuleContext) -> FiredRule | None:
+    """Fire if the budget leaves nothing for another step."""
+    ledger, limits = ctx.ledger, ctx.limits
+    if limits.max_tokens is not None and ledger.tokens >= limits.max_tokens:
+        return _budget_exceeded("tokens", ledger.tokens, limits.max_tokens, ledger.tokens_step)
+    if limits.max_cost is not None and ledger.cost >= limits.max_cost:
+        return _budget_exceeded("cost", ledger.cost, limits.max_cost, ledger.cost_step)
+    return None
+
+
+def _budget_exceeded(unit: str, used: float, limit: float, step: int) -> FiredRule:
+    return FiredRule(
+        rule=StopRule.BUDGET,
+        reason=f"the budget is spent: {used:g} of {limit:g} {unit}",
+        limit=limit,
+        seen=used,
+        evidence=(f"step {step}",) if step else (),
+        remedy=f"a larger max_{unit}",
+    )
+
+
+def _research(ctx: RuleContext) -> FiredRule | None:
+    limit, ledger = ctx.limits.research_limit, ctx.ledger
+    if limit is None or ctx.evidence is None or ctx.evidence.score is None:
+        return None
+    for goal, scores in (*ledger.measured.research.items(), *ledger.claimed.research.items()):
+        if scores.stale.count >= limit:
+            rating = "good enough" if scores.best >= ctx.limits.research_good else "exhausted"
+            return FiredRule(
+                rule=StopRule.RESEARCH_EXHAUSTED,
+                reason=f"{goal} was visited {limit} times with no better score: "
+                f"research is {rating} (best {scores.best:g})",
+                limit=limit,
+                seen=scores.stale.count,
+                evidence=_cite_last_steps(scores.stale, limit),
+                remedy=f"a score better by {ctx.limits.research_gain:g}, or going on without it",
+            )
+    return None
+
+
+def _same_error(ctx: RuleContext) -> FiredRule | None:
+    limit = ctx.limits.same_error_limit
+    if limit is None or ctx.evidence is None or not ctx.evidence.checks:
+        return None
+    for signature, error in ctx.ledger.errors.items():
+        is_current = error.epoch == ctx.ledger.epoch and error.seen.steps[-1:] == (ctx.step,)
+        if is_current and error.seen.count >= limit:
+            return _repeated_failure(signature, error, limit)
+    return None
+
+
+def _repeated_failure(signature: str, error: ErrorCount, limit: int) -> FiredRule:
+    return FiredRule(
+        rule=StopRule.SAME_ERROR,
+        reason=f"the same failure {error.seen.count} times without progress: {signature}",
+        limit=limit,
+        seen=error.seen.count,
+        evidence=_cite_last_steps(error.seen, limit),
+        remedy="a check that turns green, fewer failures, or another error in between",
+    )
+
+
+def _no_change(ctx: RuleContext) -> FiredRule | None:
+    limit, idle = ctx.limits.no_change_limit, ctx.ledger.idle
+    if limit is None or idle.count < limit or not _reports_files(ctx):
+        return None
+    what_happened, remedy = "left every file as it was", "a turn that changes a file"
+    if _is_about_tools(ctx):
+        what_happened = "found only what tools had found before"
+        remedy = "a tool that finds something new, or a higher no_change_limit"
+    return FiredRule(
+        rule=StopRule.NO_CHANGE,
+        reason=f"{idle.count} turns {what_happened}, the last one of {ctx.agent}",
+        limit=limit,
+        seen=idle.count,
+        evidence=_cite_last_steps(idle, limit),
+        remedy=remedy,
+    )
+
+
+def _oscillation(ctx: RuleContext) -> FiredRule | None:
+    limit, returns = ctx.limits.oscillation_limit, ctx.ledger.returns
+    if limit is None or returns.count < limit or not _reports_files(ctx):
+        return None
+    returned_to, remedy = "earlier contents", "contents that were not there before"
+    if _is_about_tools(ctx):
+        returned_to = "what tools had found earlier"
+        remedy = "a tool that finds something new, or a higher oscillation_limit"
+    return FiredRule(
+        rule=StopRule.OSCILLATION,
+        reason=f"{returns.count} turns went back to {returned_to}, the last one of {ctx.agent}",
+        limit=limit,
+        seen=returns.count,
+        evidence=_cite_last_steps(returns, limit),
+        remedy=remedy,
+    )
+
+
+def _reports_files(ctx: RuleContext) -> bool:
+    return ctx.evidence is not None and ctx.evidence.files is not None
+
+
+def _is_about_tools(ctx: RuleContext) -> bool:
+    """Whether the evidence consists of tool findings only, without a file."""
+    files = ctx.evidence.files if ctx.evidence is not None else None
+    return bool(files) and all(path.startswith(TOOL_PATH_PREFIX) for path in files)
+
+
+def _pattern(ctx: RuleContext) -> FiredRule | None:
+    times, edge = ctx.limits.repeat_limit, ctx.edge
+    if times is None or edge is None or edge.count < times - 1:
+        return None  # every repetition uses this edge once
+    trail = edge.symbol + ctx.ledger.trail
+    period = repetition_period(trail, times, ctx.limits.pattern_period_max)
+    if not period:
+        return None
+    names = {e.symbol: f"{e.source} -> {e.target}" for e in ctx.ledger.edges.values()}
+    pattern = tuple(names.get(symbol, "(forgotten)") for symbol in reversed(trail[:period]))
+    last_number = ctx.ledger.handoffs + 1
+    return FiredRule(
+        rule=StopRule.REPEATED_PATTERN,
+        reason=f"the same handoffs {times} times in a row without progress: {', '.join(pattern)}",
+        limit=times,
+        seen=times,
+        pattern=pattern,
+        evidence=_handoff_citations(range(last_number - period * times + 1, last_number + 1)),
+        remedy="progress in between, another way, or a higher repeat_limit",
+    )
+
+
+def _max_edge(ctx: RuleContext) -> FiredRule | None:
+    limit, edge = ctx.limits.max_edge, ctx.edge
+    count = edge.count if edge is not None and edge.epoch == ctx.ledger.epoch else 0
+    if limit is None or count < limit:
+        return None
+    trail, last_number = ctx.ledger.trail, ctx.ledger.handoffs
+    symbol = edge.symbol if edge is not None else ""
+    numbers = [last_number - i for i, used_symbol in enumerate(trail) if used_symbol == symbol][
+        count - 1 :: -1
+    ]
+    return FiredRule(
+        rule=StopRule.MAX_EDGE,
+        reason=f"{ctx.source}_{ctx.target}_loop: {ctx.source} handed to {ctx.target} "
+        f"{count} times without progress and wants to again",
+        limit=limit,
+        seen=count + 1,
+        evidence=_handoff_citations(tuple(numbers) if count else ()),
+        remedy="progress in between, or a higher max_edge",
+    )
+
+
+def _max_handoffs(ctx: RuleContext) -> FiredRule | None:
+    limit = ctx.limits.max_handoffs
+    count = ctx.ledger.handoffs - ctx.ledger.handoffs_before
+    if limit is None or count < limit:
+        return None
+    # A fork makes several handoffs at once: if it passed the limit, it alone is needed.
+    first = 1 if count == limit else limit
+    return FiredRule(
+        rule=StopRule.MAX_HANDOFFS,
+        reason=f"{count} handoffs were made, and {ctx.source} proposes one more, to {ctx.target}",
+        limit=limit,
+        seen=count + 1,
+        evidence=_handoff_citations(
+            range(ctx.ledger.handoffs_before + first, ctx.ledger.handoffs + 1)
+        ),
+        remedy="a higher max_handoffs, or ending earlier",
+    )
+
+
+def _max_steps(ctx: RuleContext) -> FiredRule | None:
+    limit = ctx.limits.max_steps
+    count = ctx.ledger.steps - ctx.ledger.steps_before
+    if limit is None or count < limit:
+        return None
+    return FiredRule(
+        rule=StopRule.MAX_STEPS,
+        reason=f"{count} steps were taken, and the run wants one more",
+        limit=limit,
+        seen=count + 1,
+        evidence=_step_citations(range(ctx.ledger.steps_before + 1, ctx.ledger.steps + 1)),
+        remedy="a higher max_steps, or ending earlier",
+    )
+
+
+def _max_duration(ctx: RuleContext) -> FiredRule | None:
+    limit = ctx.limits.max_duration
+    if limit is None or (elapsed := ctx.elapsed) < limit:
+        return None
+    return FiredRule(
+        rule=StopRule.MAX_DURATION,
+        reason=f"the run has been running for {elapsed:g} s",
+        limit=limit,
+        seen=elapsed,
+        remedy="a longer max_duration, or faster agents",
+    )
+
+
+def _cite_last_steps(tally: Tally, limit: int) -> tuple[str, ...]:
+    """Cite the last `limit` steps, except the spare ones, which another step could replace."""
+    return _step_citations(tuple(step for step in tally.steps[-limit:] if step not in tally.spare))
+
+
+def _step_citations(numbers: range | tuple[int, ...]) -> tuple[str, ...]:
+    return tuple(f"step {n}" for n in numbers[-CITATIONS_MAX:])
+
+
+def _handoff_citations(numbers: range | tuple[int, ...]) -> tuple[str, ...]:
+    return tuple(f"handoff {n}" for n in numbers[-CITATIONS_MAX * 4 :])
+
+
+def _fruitless_visits(ledger: Ledger, limits: Limits) -> int:
+    """Return the largest number of visits to one goal without a better score."""
+    entries = (*ledger.measured.research.values(), *ledger.claimed.research.values())
+    return max((scores.stale.count for scores in entries), default=0)
+
+
+def _repetitions(ledger: Ledger, limits: Limits) -> int:
+    """Return how often the last pattern of handoffs, of any period, was repeated in a row."""
+    limit, trail = limits.repeat_limit or 0, ledger.trail
+    counts = (
+        n for n in range(limit, 1, -1) if repetition_period(trail, n, limits.pattern_period_max)
+    )
+    return next(counts, min(1, len(trail)))
+
+
+def _edge_moves(ledger: Ledger, limits: Limits) -> int | None:
+    if limits.max_edge is None:
+        return None
+    edge_counts = [edge.count for edge in ledger.edges.values() if edge.epoch == ledger.epoch]
+    return limits.max_edge - max(edge_counts, default=0)
+
+
+def _handoff_moves(ledger: Ledger, limits: Limits) -> int | None:
+    limit = limits.max_handoffs
+    return None if limit is None else limit - (ledger.handoffs - ledger.handoffs_before)
+
+
+def _step_moves(ledger: Ledger, limits: Limits) -> int | None:
+    """A move may take two steps: one for a result, one for the handoff after it."""
+    limit = limits.max_steps
+    return None if limit is None else (limit - (ledger.steps - ledger.steps_before)) // 2
+
+
+class RuleKind(StrEnum):
+    """The kind of reason: a guard has an error for each, but the ends that no rule forces."""
+
+    CONSTRAINT = "constraint"
+    BUDGET = "budget"
+    NO_PROGRESS = "no_progress"
+    LOOP = "loop"
+    LIMIT = "limit"
+    END = "end"
+
+
+CONSTRAINT_KINDS = (RuleKind.CONSTRAINT, RuleKind.BUDGET)
+Rule = Callable[[RuleContext], FiredRule | None]
+HeadroomUnit = Literal["moves", "tokens", "cost", "seconds", "repeats"]
+Ahead = Mapping[HeadroomUnit, Callable[[Ledger, Limits], float | None]]
+ASK_ALWAYS: Ahead = {"moves": lambda ledger, limits: 0}
+EVIDENCE_ONLY: Ahead = {}
+
+
+class RuleRow(Value):
+    """All about one rule. What it judges: `on_result`, `on_handoff`, `on_step`; none for an end
+    that the clocks, the protocol or a person bring about.
+    """
+
+    rule: StopRule
+    kind: RuleKind
+    cause: str
+    """Why the run ends, for the documentation."""
+    advice: str = ""
+    """The next step for a person who wants the work done."""
+    limit: str = ""
+    """The field of `Limits` that switches it off and that its count is compared with."""
+    settings: tuple[str, ...] = ()
+    """What else sets it: fields of `Limits`, of a definition or of the installation."""
+    on_result: Rule | None = None
+    on_handoff: Rule | None = None
+    on_step: Rule | None = None
+    ahead: Ahead | None = None
+    """How far off the rule is while no evidence arrives, None if out of reach: `moves` (results,
+    and handoffs each with a result before it), or the total of tokens, cost, seconds or repeats
+    at which it may fire. `EVIDENCE_ONLY` rules can only fire on a result with evidence. A row
+    without it is asked every time.
+    """
+    count: Callable[[Ledger, Limits], int] | None = None
+    """The count since the last progress, for people."""
+    still_made: bool = False
+    """Whether a handoff on which it fires is made, as the last."""
+    may_be_partial: bool = False
+    """Whether the run is partial, not stuck, if the bead's goal is green when it fires (S13)."""
+
+
+LOOK_IN_REPORT = "look in the report"
+RULES = (
+    RuleRow(
+        rule=StopRule.CONSTRAINT,
+        kind=RuleKind.CONSTRAINT,
+        cause="a forbidden path was touched, or a forbidden command run",
+        advice="keep the agents off what is forbidden, or change stop_rules.constraints",
+        limit="constraints",
+        on_result=_constraint,
+        ahead=EVIDENCE_ONLY,
+    ),
+    RuleRow(
+        rule=StopRule.BUDGET,
+        kind=RuleKind.BUDGET,
+        cause="more tokens or money were used than may be",
+        advice=f"{LOOK_IN_REPORT} what was bought for it; if it is worth more, raise the budget",
+        limit="max_tokens",
+        settings=("max_cost",),
+        on_result=_budget,
+        on_step=_budget_spent,
+        ahead={
+            "tokens": lambda ledger, limits: limits.max_tokens,
+            "cost": lambda ledger, limits: limits.max_cost,
+        },
+    ),
+    RuleRow(
+        rule=StopRule.RESEARCH_EXHAUSTED,
+        kind=RuleKind.NO_PROGRESS,
+        cause="visits brought no better score",
+        advice="go on with the best that was found, or ask for something else",
+        limit="research_limit",
+        settings=("research_good", "research_gain"),
+        on_result=_research,
+        ahead=EVIDENCE_ONLY,
+        count=_fruitless_visits,
+        may_be_partial=True,
+    ),
+    RuleRow(
+        rule=StopRule.SAME_ERROR,
+        kind=RuleKind.NO_PROGRESS,
+        cause="the same failure came so often",
+        advice=f"{LOOK_IN_REPORT} at the command that fails: what was tried leaves its cause alone",
+        limit="same_error_limit",
+        on_result=_same_error,
+        ahead=EVIDENCE_ONLY,
+        may_be_partial=True,
+    ),
+    RuleRow(
+        rule=StopRule.NO_CHANGE,
+        kind=RuleKind.NO_PROGRESS,
+        cause="turns left every file as it was; under guard, found only what tools had found "
+        "before",
+        advice=f"{LOOK_IN_REPORT} what the agents were asked to do: they changed nothing",
+        limit="no_change_limit",
+        on_result=_no_change,
+        ahead=EVIDENCE_ONLY,
+        count=lambda ledger, limits: ledger.idle.count,
+        may_be_partial=True,
+    ),
+    RuleRow(
+        rule=StopRule.OSCILLATION,
+        kind=RuleKind.NO_PROGRESS,
+        cause="turns went back to earlier contents, or to what tools had found earlier",
+        advice=f"{LOOK_IN_REPORT} which demand contradicts another: one undoes what the other did",
+        limit="oscillation_limit",
+        on_result=_oscillation,
+        ahead=EVIDENCE_ONLY,
+        count=lambda ledger, limits: ledger.returns.count,
+    ),
+    RuleRow(
+        rule=StopRule.REPEATED_PATTERN,
+        kind=RuleKind.LOOP,
+        cause="the same handoffs came so often in a row",
+        advice=f"{LOOK_IN_REPORT} what the agents told each other; say who decides",
+        limit="repeat_limit",
+        settings=("pattern_period_max",),
+        on_handoff=_pattern,
+        ahead={"repeats": lambda ledger, limits: limits.repeat_limit},
+        count=_repetitions,
+        still_made=True,
+    ),
+    RuleRow(
+        rule=StopRule.MAX_EDGE,
+        kind=RuleKind.LOOP,
+        cause="one agent handed to the same one too often",
+        advice=f"{LOOK_IN_REPORT} what the two told each other; say who decides",
+        limit="max_edge",
+        on_handoff=_max_edge,
+        ahead={"moves": _edge_moves},
+    ),
+    RuleRow(
+        rule=StopRule.MAX_HANDOFFS,
+        kind=RuleKind.LIMIT,
+        cause="there were too many handoffs",
+        advice=f"{LOOK_IN_REPORT} whether it was getting anywhere; if so, raise max_handoffs",
+        limit="max_handoffs",
+        on_handoff=_max_handoffs,
+        ahead={"moves": _handoff_moves},
+    ),
+    RuleRow(
+        rule=StopRule.MAX_STEPS,
+        kind=RuleKind.LIMIT,
+        cause="there were too many steps",
+        advice=f"{LOOK_IN_REPORT} whether it was getting anywhere; if so, raise max_steps",
+        limit="max_steps",
+        on_step=_max_steps,
+        ahead={"moves": _step_moves},
+    ),
+    RuleRow(
+        rule=StopRule.MAX_DURATION,
+        kind=RuleKind.LIMIT,
+        cause="it ran too long",
+        advice=f"{LOOK_IN_REPORT} what took so long; if it has to, raise max_duration",
+        limit="max_duration",
+        on_step=_max_duration,
+        ahead={"seconds": lambda ledger, limits: limits.max_duration},
+    ),
+    RuleRow(
+        rule=StopRule.PROTOCOL,
+        kind=RuleKind.END,
+        cause="one turn brought too many answers that could not be used",
+        advice=f"{LOOK_IN_REPORT} what the agent answered: an answer says whom it hands to, or "
+        "ends",
+        limit="protocol_error_limit",
+    ),
+    RuleRow(
+        rule=StopRule.AGENT_LOST,
+        kind=RuleKind.END,
+        cause="in a team: whoever should work did not come, or was lost too often",
+        advice="see `handrail agents`, and start one that has the role and stays",
+        settings=("role_grace", "queue_timeout", "lease", "protocol_error_limit", "guard_silence"),
+    ),
+    RuleRow(
+        rule=StopRule.HUMAN_DEADLINE,
+        kind=RuleKind.END,
+        cause="nobody answered in time; silence never approves",
+        advice="answer sooner, or give the question a longer deadline",
+        settings=("deadline", "human_deadline"),
+    ),
+    RuleRow(
+        rule=StopRule.PAUSE_DEADLINE,
+        kind=RuleKind.END,
+        cause="nobody resumed it in time",
+        advice="resume sooner what is paused",
+        settings=("pause_deadline",),
+    ),
+    RuleRow(
+        rule=StopRule.CLOSED,
+        kind=RuleKind.END,
+        cause="a person closed or rejected it",
+        advice="if it should be done after all",
+    ),
+    RuleRow(
+        rule=StopRule.TERMINATED,
+        kind=RuleKind.END,
+        cause="the agent that may end the run ended it",
+    ),
+    RuleRow(
+        rule=StopRule.COMPLETED,
+        kind=RuleKind.END,
+        cause="a workflow's end was reached, or a person approved",
+    ),
+)
+"""Every rule in the order of `StopRule`."""
+RULES_BY_NAME = {row.rule: row for row in RULES}
+
+
+class RuleTable:
+    """What is derived from the rows for the hot paths, once."""
+
+    def __init__(self, rows: tuple[RuleRow, ...]) -> None:
+        self.on_result = tuple(row.on_result for row in rows if row.on_result is not None)
+        self.on_plain_result = tuple(
+            row.on_result
+            for row in rows
+            if row.on_result is not None and row.ahead is not EVIDENCE_ONLY
+        )
+        self.on_handoff = tuple(row.on_handoff for row in rows if row.on_handoff is not None)
+        self.on_step = tuple(row.on_step for row in rows if row.on_step is not None)
+        self.on_made_handoff = frozenset(row.rule for row in rows if row.still_made)
+        limits = [row.limit for row in rows if row.on_handoff is not None]
+        self.handoff_limits = attrgetter(*limits)
+        self.handoffs_off = (None,) * len(limits)
+        judged = [row for row in rows if row.on_result or row.on_handoff or row.on_step]
+        self.ahead = tuple(
+            entry
+            for row in judged
+            for entry in (ASK_ALWAYS if row.ahead is None else row.ahead).items()
+        )
+
+
+TABLE = RuleTable(RULES)
