@@ -18,6 +18,9 @@ from collections.abc import Callable, Hashable, Sequence
 from itertools import pairwise
 from typing import NamedTuple, Protocol
 
+from handrail.kernel.definition.limits import PROFILES, ProfileName
+from handrail.kernel.stop.rules import RULE_ORDER
+from handrail.replay.trace_judgement import TraceJudge
 from handrail.replay.traces.model import TraceCall, TraceStep
 
 
@@ -265,7 +268,23 @@ class StrandsSwarm:
         return bool(self.rule)
 
 
+class Handrail:
+    """Handrail's own rules under one of its profiles, as a guard asks them."""
+
+    def __init__(self, profile: ProfileName = "observed") -> None:
+        self.rule = ""
+        self._judge = TraceJudge(PROFILES[profile])
+
+    def step(self, step: TraceStep) -> bool:
+        fired = self._judge.judge(step)
+        if fired:
+            self.rule = min(fired, key=lambda rule: RULE_ORDER[rule.rule]).rule.value
+        return bool(fired)
+
+
 DETECTORS: dict[str, MakeDetector] = {
+    "Handrail, observed": Handrail,
+    "Handrail, conversation": lambda: Handrail("conversation"),
     "OpenHands": OpenHands,
     "OpenHands, same text": lambda: OpenHands(same_text=True),
     "Gemini CLI": GeminiCLI,
@@ -277,4 +296,4 @@ DETECTORS: dict[str, MakeDetector] = {
     "cap of 50 steps": lambda: StepCap(50),
     "cap of 100 steps": lambda: StepCap(100),
 }
-"""By the name in the table. Handrail's own goes in here, too."""
+"""By the name in the table."""

@@ -1,6 +1,7 @@
 """`handrail replay` and `handrail tune`: what other rules would have made of recorded runs."""
 
 import asyncio
+import gzip
 import json
 from itertools import cycle
 from pathlib import Path
@@ -127,7 +128,7 @@ def test_rules_that_cannot_be_used_are_told_with_their_place(pairs: str, here: P
     assert "write lines such as max_edge: 4" in of(write_definition(here, "[1]"))
     assert of("fast") == (
         "handrail replay: --rules is 'fast', which is neither a file nor a profile; "
-        "profiles are strict and yolo"
+        "profiles are strict, yolo, observed, conversation"
     )
 
 
@@ -154,3 +155,50 @@ def test_a_definition_without_ended_runs_has_nothing_to_replay(here: Path):
     line = wrong(run_command("replay", "--workflow", "pair", "--rules", "yolo", "--database", url))
     assert line == "handrail replay: no run of 'pair' has ended; there is nothing to replay"
     assert "the history is too small" in told(run_command("tune", "--database", url))
+
+
+TRACE = {
+    "dataset": "mine",
+    "id": "17",
+    "success": False,
+    "events": [
+        {"k": "say", "agent": "coder", "text": "I look."},
+        {"k": "tool", "agent": "coder", "tool": "bash", "args": "ls", "result": "a", "rc": 0},
+    ]
+    * 10,
+}
+
+
+def test_runs_that_others_recorded_are_judged(here: Path):
+    good = {**TRACE, "id": "18", "success": True}
+    Path("runs.jsonl").write_text(f"{json.dumps(TRACE)}\n{json.dumps(good)}\n")
+    Path("runs.jsonl.gz").write_bytes(gzip.compress(Path("runs.jsonl").read_bytes()))
+    shown = told(run_command("replay", "--traces", "runs.jsonl"))
+    assert "stopped at 4 of 10: no_change" in shown
+    assert "mine: 1 of 1 good run cut, 1 of 1 failed run stopped, which saves 60.0%" in shown
+    as_json = ("replay", "--traces", "runs.jsonl.gz", "--view", "A", "--json")
+    document = json.loads(told(run_command(*as_json)))
+    assert [item["step"] for item in document["items"]] == [4, 4]
+    assert document["groups"][0]["steps_saved"] == 6
+    Path("mine.yaml").write_text("no_change_limit: null\n")
+    spared = told(run_command("replay", "--traces", "runs.jsonl", "--rules", "mine.yaml"))
+    assert "ended by itself after 10" in spared
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (("--traces",), "name the files of recorded runs after --traces"),
+        (("--traces", "none.jsonl"), "cannot read 'none.jsonl': [Errno 2]"),
+        (("--traces", "bad.jsonl.gz"), "cannot read 'bad.jsonl.gz': Not a gzipped file"),
+        (("--traces", "bad.json"), "bad.json, line 1: "),
+        (("--traces", "bad.json", "--rules", "bad.yaml"), "stop_rules.max_egde: "),
+    ],
+)
+def test_what_is_wrong_with_recorded_runs_is_said_in_one_line(
+    here: Path, arguments: tuple[str, ...], line: str
+):
+    Path("bad.json").write_text("{")
+    Path("bad.jsonl.gz").write_text("plain")
+    Path("bad.yaml").write_text("max_egde: 4\n")
+    assert wrong(run_command("replay", *arguments)).startswith(f"handrail replay: {line}")

@@ -41,7 +41,7 @@ def test_a_neutral_run_is_read_with_its_calls_and_what_a_person_said():
         TraceStep(
             agent="coder",
             text="I look.",
-            calls=(TraceCall(tool="bash", arguments="ls", result="a.py", failed=False),),
+            calls=(TraceCall(tool="bash", arguments="ls", result="a.py", failed=None),),
             user_text="Fix it.",
         ),
         TraceStep(agent="coder", text="I look."),

@@ -116,7 +116,7 @@ def read_rules(rules: str) -> dict[str, Any] | str:
             return rules
         raise InputError(
             f"--rules is '{printable(rules)[:80]}', which is neither a file nor a profile; "
-            f"profiles are {' and '.join(PROFILES)}"
+            f"profiles are {', '.join(PROFILES)}"
         )
     document, problems = load_document(path)
     if problems:

@@ -1,8 +1,11 @@
 """Recorded runs under other stop rules: `handrail replay` shows what these would have ended where,
-`handrail tune` proposes limits, with lines to copy.
+also of runs that other programs recorded; `handrail tune` proposes limits, with lines to copy.
 """
 
-from typing import TYPE_CHECKING, Annotated
+import gzip
+import zlib
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -21,24 +24,56 @@ from handrail.cli.connection import open_client
 
 if TYPE_CHECKING:
     from handrail.client.clients import AsyncClient
+    from handrail.kernel.definition.limits import ProfileName
     from handrail.replay.replay_report import ReplayReport, ReplayResults, Savings
+    from handrail.replay.trace_judgement import TraceJudgements
+    from handrail.replay.traces.model import TraceView
+    from handrail.replay.traces.reader import TraceFormat
     from handrail.replay.tuning import LimitProposal, TuningReport
 
 VERDICT_STYLES = {"sooner": "yellow", "beyond": "cyan", "unlike": "red"}
 
 
+TraceFiles = Annotated[
+    bool,
+    typer.Option(
+        "--traces", help="Judge runs that other programs recorded: .jsonl, .jsonl.gz, .json."
+    ),
+]
+TraceProfile = Annotated[
+    Literal["observed", "conversation", "strict", "yolo"],
+    typer.Option(
+        "--profile", help="With --traces: the profile that fills what --rules leave open."
+    ),
+]
+TraceViewOption = Annotated[
+    Literal["A", "B"],
+    typer.Option("--view", help="With --traces: what messages alone show, or what the host knows."),
+]
+TraceFormatOption = Annotated[
+    Literal["neutral", "openai", "autogen", "otlp"] | None,
+    typer.Option("--format", help="With --traces: their format; default: recognised."),
+]
+
+
 async def replay(
+    runs: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="RUN…",
+            help="Run ids, or unique beginnings or ends of them; with --traces, files.",
+        ),
+    ] = None,
     rules: Annotated[
         str,
         typer.Option(
-            metavar="FILE|PROFILE",
-            help="A file with fields of stop_rules, or a profile: strict or yolo.",
+            metavar="FILE|PROFILE", help="A file with fields of stop_rules, or a profile's name."
         ),
-    ],
-    runs: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="RUN…", help="Run ids, or unique beginnings or ends of them."),
-    ] = None,
+    ] = "",
+    traces: TraceFiles = False,
+    profile: TraceProfile = "observed",
+    view: TraceViewOption = "B",
+    trace_format: TraceFormatOption = None,
     workflow: Annotated[
         str,
         typer.Option(
@@ -54,8 +89,15 @@ async def replay(
     Prints where each would have stopped, by which rule, what that saves, and which good runs would
     have been cut. Rules that are not named stay as in the definition. No agent is run.
     """
+    if traces:
+        judgements = _judge_traces(runs or [], rules, profile, view, trace_format)
+        if as_json:
+            output.print_json(judgements)
+        else:
+            _print_judgements(judgements)
+        return
     async with open_client(database, server) as client:
-        overrides = read_rules(rules)
+        overrides = read_rules(rules) if rules else {}
         if bool(runs) == bool(workflow):
             raise InputError("name runs, or a definition with --workflow")
         run_ids = (
@@ -68,6 +110,64 @@ async def replay(
         output.print_json(replays)
     else:
         _print_replays(replays)
+
+
+def _judge_traces(
+    files: list[str],
+    rules: str,
+    profile: "ProfileName",
+    view: "TraceView",
+    trace_format: "TraceFormat | None",
+) -> "TraceJudgements":
+    from handrail.kernel.definition.limits import StopRules, resolve_limits
+    from handrail.replay.rule_overrides import read_overrides
+    from handrail.replay.trace_judgement import judge_traces
+    from handrail.replay.traces.model import TraceFormatError
+
+    if not files:
+        raise InputError("name the files of recorded runs after --traces")
+    overrides, problems = read_overrides(read_rules(rules) if rules else {})
+    if overrides is None:
+        raise InputError(f"{problems[0].path}: {problems[0].message}; {problems[0].hint}")
+    limits = resolve_limits(StopRules(**overrides), profile=profile)
+    contents = ((file, read_trace_file(file)) for file in files)
+    try:
+        return judge_traces(contents, limits, view=view, format_=trace_format)
+    except TraceFormatError as error:
+        raise InputError(str(error)) from None
+
+
+def read_trace_file(file: str) -> bytes:
+    """Return the content of a file, unpacked if its name ends with .gz."""
+    try:
+        content = Path(file).read_bytes()
+        return gzip.decompress(content) if file.endswith(".gz") else content
+    except (OSError, EOFError, zlib.error) as error:
+        raise InputError(f"cannot read '{output.printable(file)}': {error}") from None
+
+
+def _print_judgements(judgements: "TraceJudgements") -> None:
+    rows = [
+        [
+            item.id,
+            {True: "good", False: "failed", None: ""}[item.success],
+            (
+                f"stopped at {item.step} of {item.steps}: {item.rule}",
+                "red" if item.success else "",
+            )
+            if item.stopped
+            else f"ended by itself after {item.steps}",
+        ]
+        for item in judgements.items
+    ]
+    output.print_table(output.TextTable(("run", "was", "under these rules it"), rows))
+    for group in judgements.groups:
+        saved = 100 * group.steps_saved / group.steps_failed if group.steps_failed else 0
+        output.print_line(
+            f"{group.dataset}: {group.cut} of {output.format_count(group.good, 'good run')} cut, "
+            f"{group.caught} of {output.format_count(group.failed, 'failed run')} stopped, which "
+            f"saves {saved:.1f}% of their steps"
+        )
 
 
 async def _list_ended_run_ids(client: "AsyncClient", workflow: str) -> list[str]:

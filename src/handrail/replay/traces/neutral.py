@@ -82,4 +82,5 @@ def _add_say(builder: TraceBuilder, event: NeutralSay) -> None:
 
 
 def _failed(rc: int | None) -> bool | None:
-    return None if rc is None else rc != 0
+    """Whether the host knows that a call failed; 0 says nothing about what the answer reports."""
+    return True if rc else None

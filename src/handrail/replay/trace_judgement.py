@@ -1,0 +1,180 @@
+"""Judges runs that other programs recorded by the stop rules, as if a guard had watched them.
+
+A step is one answer of a model with the calls that it made; another agent's step is a handoff. The
+rules see what they would have seen under guard, so the verdict is that of a guarded run with the
+same limits. Where a trace has no times, no clock can end it.
+"""
+
+from collections.abc import Iterable
+
+from msgspec.structs import replace
+
+from handrail.kernel.decision import Value
+from handrail.kernel.definition.limits import Limits
+from handrail.kernel.result import Evidence, Usage
+from handrail.kernel.stop.findings import FindingReader, StepFinding
+from handrail.kernel.stop.ledger import Ledger, add_handoff, add_result, assess_result, find_edge
+from handrail.kernel.stop.rules import (
+    RULE_ORDER,
+    FiredRule,
+    RuleContext,
+    judge_handoff,
+    judge_result,
+    judge_step,
+)
+from handrail.replay.traces.model import Trace, TraceStep, TraceView
+from handrail.replay.traces.reader import TraceFormat, read_traces
+
+
+class TraceJudgement(Value, omit_defaults=False):
+    """What the rules say to one recorded run. `step` is how many steps had been made when the stop
+    came; the run was stopped only if another one would have followed."""
+
+    file: str
+    dataset: str
+    id: str
+    success: bool | None
+    steps: int
+    stopped: bool = False
+    step: int | None = None
+    rule: str | None = None
+    reason: str | None = None
+    evidence: tuple[str, ...] = ()
+    tokens_saved: int | None = None
+
+
+class GroupJudgement(Value, omit_defaults=False):
+    """The verdicts on the runs of one dataset: good runs that were cut, failed runs that were
+    caught, and how many of the failed runs' steps would not have been made."""
+
+    dataset: str
+    good: int = 0
+    cut: int = 0
+    failed: int = 0
+    caught: int = 0
+    steps_failed: int = 0
+    steps_saved: int = 0
+
+
+class TraceJudgements(Value, omit_defaults=False):
+    """All verdicts, in the order of the files, and one row for each dataset."""
+
+    profile: str
+    view: TraceView
+    items: tuple[TraceJudgement, ...]
+    groups: tuple[GroupJudgement, ...]
+
+
+class TraceJudge:
+    """Judges the steps of one trace in their order."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._reader, self._ledger, self._agent = FindingReader(), Ledger(), ""
+
+    def judge(self, step: TraceStep) -> list[FiredRule]:
+        """Return the rules that fire at this step; with any, the run ends after it."""
+        fired = self._hand_over(step.agent)
+        number = self._ledger.steps + 1
+        evidence = Evidence(measured=True, findings=self._read(step))
+        assessment = assess_result(self._ledger, self._limits, step.agent, evidence)
+        usage = Usage(tokens=step.tokens or 0)
+        ledger = replace(self._ledger, steps=number)
+        self._ledger = add_result(ledger, self._limits, number, evidence, usage, assessment)
+        context = RuleContext(
+            self._ledger, self._limits, agent=step.agent, evidence=evidence, step=number
+        )
+        return [*fired, *judge_result(context), *judge_step(context)]
+
+    def _hand_over(self, agent: str) -> list[FiredRule]:
+        source, self._agent = self._agent, agent
+        if not source or source == agent:
+            return []
+        edge = find_edge(self._ledger, source, agent)
+        context = RuleContext(
+            self._ledger, self._limits, agent=source, source=source, target=agent, edge=edge
+        )
+        fired = judge_handoff(context)
+        self._ledger = add_handoff(self._ledger, self._limits, source, agent, "")
+        return fired
+
+    def _read(self, step: TraceStep) -> tuple[StepFinding, ...]:
+        findings = [self._reader.read_person(step.user_text)] if step.user_text else []
+        for call in step.calls:
+            findings.append(
+                self._reader.read_call(
+                    step.agent,
+                    call.tool,
+                    call.arguments or "",
+                    None if call.arguments is None else call.result,  # like no other call
+                    failed=call.failed,
+                )
+            )
+        text = None if step.calls else self._reader.read_text(step.agent, step.text)
+        return tuple(findings) if text is None else (*findings, text)
+
+
+def judge_traces(
+    contents: Iterable[tuple[str, bytes]],
+    limits: Limits,
+    *,
+    view: TraceView = "B",
+    format_: TraceFormat | None = None,
+) -> TraceJudgements:
+    """Judge every trace of these files, each a name and its content. Raises TraceFormatError."""
+    items = tuple(
+        judge_trace(trace, limits, file)
+        for file, content in contents
+        for trace in read_traces(content, file, format_=format_, view=view)
+    )
+    return TraceJudgements(
+        profile=limits.profile, view=view, items=items, groups=tuple(group_judgements(items))
+    )
+
+
+def judge_trace(trace: Trace, limits: Limits, file: str = "") -> TraceJudgement:
+    """Judge a whole trace. A rule that fires at its last step stops nothing."""
+    judge = TraceJudge(limits)
+    verdict = TraceJudgement(
+        file=file,
+        dataset=trace.dataset,
+        id=trace.id,
+        success=trace.success,
+        steps=len(trace.steps),
+    )
+    for number, step in enumerate(trace.steps[:-1], 1):
+        fired = judge.judge(step)
+        if fired:
+            first = min(fired, key=lambda fired_rule: RULE_ORDER[fired_rule.rule])
+            later = trace.steps[number:]
+            tokens = [step.tokens for step in later if step.tokens is not None]
+            return replace(
+                verdict,
+                stopped=True,
+                step=number,
+                rule=first.rule.value,
+                reason=first.reason,
+                evidence=first.evidence,
+                tokens_saved=sum(tokens) if tokens else None,
+            )
+    return verdict
+
+
+def group_judgements(verdicts: Iterable[TraceJudgement]) -> list[GroupJudgement]:
+    """Return one row for each dataset, in the order in which the datasets first appear."""
+    groups: dict[str, GroupJudgement] = {}
+    for verdict in verdicts:
+        group = groups.get(verdict.dataset, GroupJudgement(dataset=verdict.dataset))
+        if verdict.success:
+            group = replace(group, good=group.good + 1, cut=group.cut + verdict.stopped)
+        elif verdict.success is False:
+            saved = verdict.steps - (verdict.steps if verdict.step is None else verdict.step)
+            group = replace(
+                group,
+                failed=group.failed + 1,
+                caught=group.caught + verdict.stopped,
+                steps_failed=group.steps_failed + verdict.steps,
+                steps_saved=group.steps_saved + saved,
+            )
+        groups[verdict.dataset] = group
+    return list(groups.values())

@@ -1,0 +1,91 @@
+"""Runs that others recorded, judged as a guard would have judged them."""
+
+from msgspec.structs import replace
+
+from handrail.kernel.definition.limits import OBSERVED
+from handrail.replay.trace_judgement import (
+    GroupJudgement,
+    TraceJudgement,
+    group_judgements,
+    judge_trace,
+    judge_traces,
+)
+from handrail.replay.traces.model import Trace, TraceCall, TraceStep
+
+
+def step(
+    agent: str = "coder",
+    text: str = "",
+    result: str | None = None,
+    arguments: str | None = "ls",
+    user_text: str = "",
+    tokens: int | None = None,
+) -> TraceStep:
+    """An answer; with a result, one that calls a tool."""
+    calls = () if result is None else (TraceCall(tool="bash", arguments=arguments, result=result),)
+    return TraceStep(agent=agent, text=text, calls=calls, user_text=user_text, tokens=tokens)
+
+
+def judge(*steps: TraceStep, success: bool | None = False, **limits: int | None) -> TraceJudgement:
+    trace = Trace(dataset="mine", id="1", success=success, steps=steps)
+    return judge_trace(trace, replace(OBSERVED, **limits), "runs.jsonl")
+
+
+def test_a_run_that_repeats_one_call_is_stopped_at_the_fourth_time() -> None:
+    verdict = judge(*[step(result="same", tokens=10)] * 10)
+    assert (verdict.stopped, verdict.step, verdict.rule) == (True, 4, "no_change")
+    assert verdict.evidence == ("step 2", "step 3", "step 4")
+    assert verdict.tokens_saved == 60
+
+
+def test_a_rule_that_fires_at_the_last_step_stops_nothing() -> None:
+    verdict = judge(*[step(result="same")] * 4)
+    assert (verdict.stopped, verdict.step, verdict.rule) == (False, None, None)
+
+
+def test_calls_with_unknown_arguments_are_like_no_other() -> None:
+    assert not judge(*[step(result="same", arguments=None)] * 20).stopped
+
+
+def test_another_agents_step_is_a_handoff() -> None:
+    pair = [step("a", text="after you"), step("b", text="no, you")]
+    verdict = judge(*pair * 10, oscillation_limit=None, no_change_limit=None)
+    assert verdict.rule == "repeated_pattern"
+
+
+def test_what_a_person_says_is_news_and_a_silent_step_is_none() -> None:
+    steps = [step(text="hm", user_text=f"request {n}") for n in range(20)]
+    assert not judge(*steps).stopped
+    assert not judge(*[step()] * 20).stopped
+
+
+def test_the_step_limit_counts_every_step() -> None:
+    verdict = judge(*[step(text=f"thought {n}") for n in range(20)], max_steps=7)
+    assert (verdict.step, verdict.rule, verdict.tokens_saved) == (7, "max_steps", None)
+
+
+def test_verdicts_are_counted_by_dataset() -> None:
+    looping, fine = [step(result="same")] * 10, [step(text="done")]
+    verdicts = [
+        judge(*looping, success=True),
+        judge(*fine, success=True),
+        judge(*looping, success=False),
+        judge(*fine, success=False),
+        judge(*looping, success=None),
+    ]
+    (group,) = group_judgements(verdicts)
+    assert group == GroupJudgement(
+        dataset="mine", good=2, cut=1, failed=2, caught=1, steps_failed=11, steps_saved=6
+    )
+
+
+def test_files_are_judged_in_their_order() -> None:
+    line = b'{"dataset": "d", "id": "%d", "success": true, "events": []}\n'
+    judgements = judge_traces([("a", line % 1 + line % 2), ("b", line % 3)], OBSERVED, view="A")
+    assert [(item.file, item.id) for item in judgements.items] == [
+        ("a", "1"),
+        ("a", "2"),
+        ("b", "3"),
+    ]
+    assert (judgements.profile, judgements.view) == ("observed", "A")
+    assert [group.good for group in judgements.groups] == [3]
