@@ -28,6 +28,12 @@ def loop(task):
         code()
 
 
+def rounds(task):
+    for _ in range(10):
+        plan()
+        code()
+
+
 def once(task):
     plan()
     code()
@@ -60,7 +66,7 @@ def folder(tmp_path, monkeypatch):
 
 
 def test_a_team_that_loops_is_stopped_and_is_on_record():
-    told = run_command("guard", "their_team:loop", "--input", "ticket 4711")
+    told = run_command("guard", "their_team:loop", "--input", "ticket 4711", "--rules", "strict")
     assert told.code == 1
     assert "Stuck: planner and coder handed over the same way 3 times in a row" in told.err
     runs = json.loads(run_command("runs", "--json").out)["items"]
@@ -70,6 +76,28 @@ def test_a_team_that_loops_is_stopped_and_is_on_record():
     assert "then run that program again, under guard" in run_command("why", runs[0]["id"]).out
     assert "ends as recorded" in run_command("replay", runs[0]["id"], "--rules", "strict").out
     assert "unaltered" in run_command("verify").out
+
+
+def test_a_loop_of_names_that_shows_nothing_else_ends_at_the_step_limit():
+    told = run_command("guard", "their_team:loop")
+    assert told.code == 1
+    (run,) = json.loads(run_command("runs", "--json").out)["items"]
+    assert run["stop_rule"] == "max_steps"
+
+
+def test_a_dry_run_stops_nothing_and_says_what_would_have_been_stopped():
+    told = run_command("guard", "their_team:rounds", "--dry-run", "--rules", "strict")
+    assert told.code == 0, told.err
+    assert "dry run: would have stopped at step 6, repeated_pattern" in told.err
+    (run,) = json.loads(run_command("runs", "--json").out)["items"]
+    assert run["terminal_status"] == "done_success"
+    assert "unaltered" in run_command("verify").out
+    document = json.loads(
+        run_command("guard", "their_team:once", "--dry-run", "--input", "x", "--json").out
+    )
+    assert document["would_have"] == []
+    quiet = run_command("guard", "their_team:once", "--dry-run", "--input", "x")
+    assert "dry run: no rule would have stopped it" in quiet.err
 
 
 @pytest.mark.parametrize("name", ["once", "later"])

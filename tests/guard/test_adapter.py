@@ -10,6 +10,12 @@ from handrail.guard.adapter import RunWatch, watching
 from handrail.kernel.run.events import Reported
 
 
+@pytest.fixture(autouse=True)
+def _strict(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Under the profile that counts names, too; what is new by findings has tests of its own."""
+    monkeypatch.setattr("handrail.guard.adapter.DEFAULT_PROFILE", "strict")
+
+
 def found(watch: RunWatch, *calls: tuple[Any, ...]) -> None:
     """A step: a model answers, and its tools are called."""
     watch.begin_step()

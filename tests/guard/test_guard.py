@@ -178,3 +178,24 @@ def test_a_report_can_be_had_at_any_time() -> None:
         run.handoff("a", "b", reason="x")
         assert run.report() is not None
     assert timedelta(0) <= run.events[-1].at - run.events[0].at
+
+
+def test_a_dry_run_ends_nothing_and_says_once_what_each_rule_would_have_ended() -> None:
+    guard = Guard(StopRules(max_handoffs=20, max_steps=30), dry_run=True)
+    with guard.run("r") as run:
+        ping_pong(run)
+        for _ in range(5):
+            run.result("coder", evidence={"files": {}})
+    would_have = [(entry.rung, entry.rule.value, entry.step) for entry in run.would_have]
+    assert would_have[0] == ("stop", "repeated_pattern", 6)
+    rules = [rule for _, rule, _ in would_have]
+    assert len(rules) == len(set(rules))
+    assert {"max_handoffs", "max_steps", "no_change"} <= set(rules)
+    assert run.report().terminal_status == "done_success"
+    assert sum(isinstance(event, HandedOff) and event.accepted for event in run.events) == 100
+
+
+def test_without_dry_run_nothing_is_noted() -> None:
+    with pytest.raises(LoopDetected), Guard().run("r") as run:
+        ping_pong(run)
+    assert run.would_have == []

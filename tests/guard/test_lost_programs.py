@@ -17,7 +17,7 @@ from tests.patience import PATIENCE
 
 from handrail.client.clients import Client, SyncClient
 from handrail.client.errors import ConflictError
-from handrail.engine.environment import EngineSettings
+from handrail.engine.settings import EngineSettings
 from handrail.guard import server_recorder
 
 SILENCE = timedelta(minutes=6)

@@ -15,11 +15,19 @@ from tests.patience import PATIENCE
 
 from handrail import Guard, LoopDetected, Stopped, StopRules
 from handrail.client.clients import Client, SyncClient
-from handrail.guard.adapter import RunWatch, _mask_words_with_digits, watching
+from handrail.guard.adapter import RunWatch, watching
 from handrail.guard.plain import agent
 from handrail.guard.sanitising import NAME_CHARS_MAX, safe_name, safe_text, safe_texts
+from handrail.guard.tool_calls import _mask_words_with_digits
 from handrail.kernel.run.events import HandedOff
 from handrail.testing.clock import ManualClock
+
+
+@pytest.fixture(autouse=True)
+def _strict(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Under the profile in which texts count for nothing."""
+    monkeypatch.setattr("handrail.guard.adapter.DEFAULT_PROFILE", "strict")
+
 
 ODD = ["a\0b", "a\udcffb", "\n", "", "  ", "b -> a\n## forged | x", "n" * 5_000, "名" * 150]
 

@@ -36,6 +36,9 @@ from handrail.kernel.definition.model import PERSON_LEVELS
 from handrail.store.rows import StoreError
 from handrail.views.report import RunReport
 
+DryRun = Annotated[
+    bool, typer.Option("--dry-run", help="Stop nothing; say what would have been stopped.")
+]
 RECORDING_ROLE = "operator"
 """The least role that may report a guarded run to a server."""
 
@@ -56,6 +59,7 @@ def guard(
     rules: Annotated[
         str, typer.Option(metavar="FILE", help="A file with stop rules, or the name of a profile.")
     ] = "",
+    dry_run: DryRun = False,
     database: Database = "",
     server: Server = "",
     as_json: AsJson = False,
@@ -70,7 +74,7 @@ def guard(
 
     with as_input_error(StoreError, ValueError):
         record_url, is_server = _find_record(database, server)
-        guard = Guard(_read_rules(rules), record=record_url)
+        guard = Guard(_read_rules(rules), record=record_url, dry_run=dry_run)
         run_team = wrap_team(import_object(target, "team:app", "a team"), guard, name or target)
         team_input = _read_input(input_text)
         _check_record(record_url, is_server=is_server)
@@ -91,9 +95,11 @@ def guard(
     report = run.report()
     if as_json:
         # The result is the team's own, as a text; after a stop, the partial one.
-        output.print_json({"run": run.recorded, "result": str(result), "report": report})
+        document = {"run": run.recorded, "result": str(result), "report": report}
+        output.print_json(document | ({"would_have": run.would_have} if dry_run else {}))
     else:
         _print_result(result, report)
+        _print_dry_run(run)
         _print_record_location(run, database, server)
     return code
 
@@ -105,6 +111,15 @@ def _print_result(result: object, report: RunReport) -> None:
     output.print_note(report.why)
     for line in stop_lines(report.stop):
         output.print_note(f"  {line}")
+
+
+def _print_dry_run(run: GuardedRun) -> None:
+    if run.dry_run and not run.would_have:
+        output.print_note("  dry run: no rule would have stopped it")
+    for entry in run.would_have:
+        output.print_note(
+            f"  dry run: would have stopped at step {entry.step}, {entry.rule}: {entry.reason}"
+        )
 
 
 def _user_location(error: Exception) -> str:

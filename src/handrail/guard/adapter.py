@@ -2,54 +2,33 @@
 
 A step is one answer of a model with the tools that it called. The step is recorded when the next
 one begins, so that nothing more is spent after a stop. Turns that pass from one agent to another
-are handoffs. A tool's call is evidence: a check that passed or failed, and what an agent's tools
-have found in a step is an artefact, whose digest is that of arguments and results. Times and ids in
-results are masked; those in arguments are not. So an agent whose tools find something new makes
-progress, and an agent that repeats a question and gets the same answer does not. The text of models
-counts for nothing.
+are handoffs. A step shows what its tools found, or else what the agent said (`tool_calls.py`). So
+an agent whose tools find something new makes progress, and an agent that repeats a question and
+gets the same answer does not.
 
 Frameworks call from several threads and tasks; one lock serialises them.
 """
 
-import hashlib
 import importlib
-import re
 from collections import Counter
-from collections.abc import AsyncIterator, Generator, Iterator
+from collections.abc import AsyncIterator, Generator, Iterator, Mapping
 from contextlib import aclosing, closing, contextmanager
 from contextvars import ContextVar
 from threading import RLock
 from typing import Any, NoReturn
 
-import msgspec
-
 from handrail.guard.errors import stop_error
 from handrail.guard.run import NO_USAGE, Guard, GuardedRun
-from handrail.guard.sanitising import safe_name, safe_text
-from handrail.kernel.result import FIGURE_MAX, NO_EVIDENCE, TOOL_PATH_PREFIX, Check, Evidence, Usage
+from handrail.guard.tool_calls import ToolCall, to_text
+from handrail.kernel.definition.limits import ProfileName
+from handrail.kernel.result import FIGURE_MAX, Usage
 from handrail.kernel.run.state import Stop
-from handrail.kernel.stop.error_signature import error_signature
 
-DIGEST_CHARS = 16
 ANSWER_CHARS_MAX = 2_000
 """Characters of a model's answer; the framework keeps the rest."""
-
-ARGUMENTS_CHARS_MAX = 20_000
-"""Characters of a tool's arguments, for the constraints that read them."""
-DIGESTED_CHARS_MAX = 1_000_000
-"""Characters of a tool's arguments or output."""
-_WORDS_WITH_DIGITS = re.compile(r"(?<!\S)[^\s\d]*+\d\S*")
-"""Words that contain a digit. Possessive, from the start of a word: each is scanned once."""
-
-_IDENTIFIERS = re.compile(
-    r"\b\d{4}-\d\d-\d\d\b(?![T ]\d)"
-    r"|\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b"
-    r"|\b(?=[a-f]{0,63}\d)[0-9a-f]{7,64}\b",
-    re.IGNORECASE,
-)
-"""Dates, ids and digests: what distinguishes one tool call from another."""
-
 TITLE_CHARS_MAX = 200
+DEFAULT_PROFILE: ProfileName = "observed"
+"""What fills the limits that a guard's rules leave open: nobody wrote the program for the rules."""
 STREAM_END = object()
 """Marks the end of a stream."""
 
@@ -62,8 +41,8 @@ _agent_chain: ContextVar[tuple[str, ...]] = ContextVar("handrail_asking", defaul
 class RunWatch:
     """One guarded run, as adapters see it. Every call returns the stop, once there is one."""
 
-    def __init__(self, run: GuardedRun, *, keep_arguments: bool = False) -> None:
-        self.run, self.keep_arguments = run, keep_arguments
+    def __init__(self, run: GuardedRun) -> None:
+        self.run = run
         self.active_agent = ""
         """The agent that has the turn."""
         self.partial: Any = None
@@ -73,9 +52,11 @@ class RunWatch:
         self._tokens = 0
         self.step_open = False
         """Whether a step is not recorded yet."""
-        self._checks: list[Check] = []
-        self._tool_digests: dict[str, list[str]] = {}
-        """By agent, digests of the arguments and findings of this step's tools."""
+        self._calls: list[ToolCall] = []
+        """The tool calls of this step."""
+        self._state: Mapping[str, Any] | str | None = None
+        """The state that the agent left, where the framework shows it."""
+        self.judges_findings = run.limits.judges_findings
         self._open_calls = Counter[tuple[tuple[str, ...], str]]()
         """Open calls between agents: callers and callee."""
 
@@ -86,8 +67,8 @@ class RunWatch:
         """
         with self._lock:
             source = self.active_agent if source is None else source
-            if self.step_open and (self._checks or not source):
-                self._flush_step()
+            if self.step_open and (self._calls or not source or self.judges_findings):
+                self._flush_step((agent, reason) if source else None)
             if self.stop is None:
                 answering_agent, self.active_agent, run = self.active_agent, agent, self.run
                 if not run.first_agent:
@@ -145,52 +126,37 @@ class RunWatch:
             if tokens > 0:
                 self._tokens += int(tokens) if tokens < FIGURE_MAX else FIGURE_MAX
 
+    def record_state(self, state: Mapping[str, Any] | str, text: str = "") -> None:
+        """Record the state that the active agent left, and its text if no model's answer is
+        known.
+        """
+        if self.judges_findings and self.active_agent:
+            with self._lock:
+                if text and not self.step_open:
+                    self._text = text[:ANSWER_CHARS_MAX]
+                if state:
+                    self._state = state
+                self.step_open = self.step_open or bool(state or text)
+
     def record_tool_call(
         self, tool: str, arguments: object, output: object = "", error: object = None
     ) -> None:
         """Record a tool call: its arguments, and what it returned or raised."""
         with self._lock:
-            arguments_text, is_failure, tool = (
-                to_text(arguments),
-                error is not None,
-                safe_name(tool),
-            )
-            stderr = safe_text(to_text(error), ANSWER_CHARS_MAX) if is_failure else ""
-            if not is_failure:
-                output_text = to_text(output)
-                identifiers = " ".join(_IDENTIFIERS.findall(arguments_text[:DIGESTED_CHARS_MAX]))
-                masked_text = (
-                    error_signature(arguments_text, output_text)
-                    + _mask_words_with_digits(arguments_text)
-                    + _mask_words_with_digits(output_text)
-                )
-                digests = self._tool_digests.setdefault(
-                    next(reversed(_agent_chain.get()), self.active_agent), []
-                )
-                digests.append(_digest(f"{tool} {identifiers} {masked_text}"))
-            command = (
-                f"{tool} {safe_text(arguments_text, ARGUMENTS_CHARS_MAX)}"
-                if self.keep_arguments
-                else tool
-            )
-            self._checks.append(Check(command=command, exit_code=int(is_failure), stderr=stderr))
+            agent = next(reversed(_agent_chain.get()), self.active_agent)
+            self._calls.append(ToolCall(agent, tool, arguments, output, error))
             self.step_open = True
 
-    def _flush_step(self) -> None:
-        """Record the step that is over."""
+    def _flush_step(self, handoff: tuple[str, str] | None = None) -> None:
+        """Record the step that is over; `handoff`: to whom it hands over, and why."""
         if self.stop is None:
-            evidence = NO_EVIDENCE
-            if self._checks:
-                files = {
-                    f"{TOOL_PATH_PREFIX}{safe_name(agent)}": _digest(
-                        " ".join(sorted(digests))
-                    )  # in any order
-                    for agent, digests in self._tool_digests.items()
-                }
-                evidence = Evidence(files=files or None, checks=tuple(self._checks), measured=True)
-                self._checks, self._tool_digests = [], {}
+            calls, self._calls = self._calls, []
+            agent, text = self.active_agent, self._text
+            state, self._state = self._state, None
+            run = self.run
+            evidence = run.read_step(agent, text, calls, state, handoff)
             usage = Usage(tokens=self._tokens) if self._tokens else NO_USAGE
-            self.stop = self.run.record_result(self.active_agent, self._text, evidence, usage)
+            self.stop = run.record_result(agent, text, evidence, usage)
             self._text, self._tokens, self.step_open = "", 0, False
 
     @contextmanager
@@ -246,8 +212,9 @@ def watching(guard: Guard, name: str, task: object = "") -> Generator[RunWatch]:
 @contextmanager
 def watching_stream(guard: Guard, name: str, task: object = "") -> Generator[RunWatch]:
     """Like `watching`, for streams: what the caller does between two pieces is outside the run."""
-    with guard.run(name, task=to_text(task)[:TITLE_CHARS_MAX], raises=False, team=name) as run:
-        watch = RunWatch(run, keep_arguments=bool(guard.limits.constraints.commands))
+    title = to_text(task)[:TITLE_CHARS_MAX]
+    with guard.run(name, task=title, raises=False, team=name, profile=DEFAULT_PROFILE) as run:
+        watch = RunWatch(run)
         try:
             yield watch
             watch.begin_step()
@@ -303,22 +270,3 @@ def import_framework(module: str, extra: str) -> Any:
 def refuse_stream(call: str, instead: str) -> NoReturn:
     """Refuse a call that would bypass the guard."""
     raise NotImplementedError(f"{call} cannot be guarded, so it is not called; {instead}")
-
-
-def to_text(value: object) -> str:
-    """Return the same text for the same value, whatever a framework passes."""
-    if isinstance(value, str):
-        return value
-    try:
-        return msgspec.json.encode(value, order="deterministic", enc_hook=repr).decode()
-    except (TypeError, ValueError, RecursionError, msgspec.MsgspecError):
-        return repr(value)
-
-
-def _mask_words_with_digits(text: str) -> str:
-    """Return the text, up to the limit, without words that contain a digit: times and ids."""
-    return _WORDS_WITH_DIGITS.sub("#", text[:DIGESTED_CHARS_MAX])
-
-
-def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode(errors="replace")).hexdigest()[:DIGEST_CHARS]

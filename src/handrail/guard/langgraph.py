@@ -16,7 +16,7 @@ thread as it stood before that node.
 import functools
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from threading import RLock
-from typing import Any
+from typing import Any, cast
 from uuid import UUID
 
 import msgspec
@@ -365,6 +365,7 @@ class _NodeTracker:
             elif name not in step.names:
                 step.names += (name,)
                 watch.partial = inputs
+                _record_state(watch, inputs)
                 if not step.after_tools or name != step.source:
                     return watch.activate(name, source=step.source)
                 watch.resume(name)
@@ -393,6 +394,7 @@ class _NodeTracker:
             self.last_agents[path] = name
             if watch.partial is None:
                 watch.partial = inputs
+            _record_state(watch, inputs)
             if not step.after_tools or name != step.source:
                 return watch.activate(name, source=step.source)
             watch.resume(name)
@@ -483,6 +485,31 @@ class _Superstep(msgspec.Struct, gc=False):
     def mark_tools_run(self) -> None:
         if not self.ran_tools:
             self.names, self.ran_tools = (*self.names, self.source), True
+
+
+def _record_state(watch: RunWatch, inputs: Any) -> None:
+    """Record the state that a node begins with, as what the agent before it left.
+
+    Messages are texts: the last one counts as what that agent said, unless its model was seen.
+    """
+    if not watch.judges_findings:
+        return
+    fields: Any = inputs if is_mapping(inputs) else getattr(inputs, "__dict__", {"": inputs})
+    state: dict[str, Any] = {}
+    text = ""
+    for key, value in cast("Mapping[str, Any]", fields).items():
+        last = _last_message(value)
+        if last is None:
+            state[key] = value
+        else:
+            text = to_text(last.content)
+    watch.record_state(state, text)
+
+
+def _last_message(value: Any) -> Any:
+    """Return the last of a list of messages; None if the value is no such list."""
+    messages = cast("list[Any]", value) if type(value) is list else []
+    return messages[-1] if messages and hasattr(messages[-1], "content") else None
 
 
 def _namespace(metadata: Mapping[str, Any] | None) -> str:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from threading import Lock
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -23,7 +23,15 @@ from msgspec.structs import replace
 from handrail.guard.errors import StoppedError, stop_error
 from handrail.guard.fast_path import FastPath
 from handrail.guard.sanitising import safe_name, safe_text, safe_texts
-from handrail.kernel.definition.limits import StopRules, resolve_limits
+from handrail.guard.tool_calls import ToolCall, check_tool_call, claim_tool_calls, read_tool_call
+from handrail.kernel.decision import Value
+from handrail.kernel.definition.limits import (
+    UNLIMITED,
+    Limits,
+    ProfileName,
+    StopRules,
+    resolve_limits,
+)
 from handrail.kernel.definition.model import TerminalStatus
 from handrail.kernel.definition.reader import read_stop_rules
 from handrail.kernel.input_checks import are_simple_texts
@@ -31,7 +39,8 @@ from handrail.kernel.result import NO_EVIDENCE, Evidence, Result, Usage
 from handrail.kernel.run.events import Ended, HandedOff, Reported, RunEvent, Started
 from handrail.kernel.run.lookahead import apply_guarded_events
 from handrail.kernel.run.state import Stop, build_stop
-from handrail.kernel.stop.ledger import Ledger, assess_result, find_edge, short_key
+from handrail.kernel.stop.findings import FindingKind, FindingReader, StepFinding, digest_text
+from handrail.kernel.stop.ledger import Ledger, assess_result, find_edge, read_evidence, short_key
 from handrail.kernel.stop.repetition import unrepeated_handoffs
 from handrail.kernel.stop.rules import (
     FiredRule,
@@ -60,7 +69,6 @@ NEVER_SECONDS = 10**9
 """More seconds than any run takes: the limit where the rules set none."""
 Clock = Callable[[], datetime]
 
-
 _utc_now = functools.partial(datetime.now, UTC)
 
 V = TypeVar("V", Evidence, Usage)
@@ -84,6 +92,15 @@ def _is_storable(reason: str) -> bool:
     return len(reason) <= REASON_CHARS_MAX and are_simple_texts(reason)
 
 
+class WouldHave(Value):
+    """What a rule would have done in a dry run."""
+
+    rung: Literal["stop"]
+    rule: StopRule
+    step: int
+    reason: str
+
+
 class Guard:
     """Stop rules, checked once, for any number of runs."""
 
@@ -91,12 +108,16 @@ class Guard:
         self,
         rules: StopRules | None = None,
         *,
+        dry_run: bool = False,
         clock: Clock = _utc_now,
         record: str = "",
         token: str = "",
         answer_seconds: float = ANSWER_SECONDS_DEFAULT,
     ) -> None:
         """Check the rules; raise ValueError, naming the limit, if a rule cannot be used.
+
+        With `dry_run` no rule ends a run: `run.would_have` lists what each would have ended, and
+        where. On record such a run has no limits.
 
         `record` is a Handrail database, such as `sqlite:///work.db`, to which every run is written
         when it has ended; or a server, such as `http://127.0.0.1:8080`, which receives the run's
@@ -106,11 +127,16 @@ class Guard:
         checked, problems = read_stop_rules(msgspec.to_builtins(rules or StopRules()))
         if checked is None:
             raise ValueError("; ".join(str(problem) for problem in problems))
-        self.limits = resolve_limits(checked)
+        self.rules = checked
+        self.dry_run = dry_run
         self.clock, self.record, self.token = clock, record, token
         self.answer_seconds = answer_seconds
         self.last: GuardedRun | None = None
         """The run that began last: its report, its stop, its id where it was recorded."""
+
+    def limits(self, profile: ProfileName = "strict") -> Limits:
+        """Return every limit; `profile` fills what the rules leave open if they name none."""
+        return resolve_limits(self.rules, profile=profile)
 
     @contextmanager
     def run(
@@ -122,19 +148,24 @@ class Guard:
         goal: str = "",
         raises: bool = True,
         team: str = "guarded team",
+        profile: ProfileName = "strict",
     ) -> Generator["GuardedRun"]:
         """Begin a guarded run.
 
         `paths`: files that exist at the start; `goal`: the command that decides whether a stopped
         run was a partial success. With `raises=False` a call returns the stop instead of raising
-        it. `team`: the name of the recorded run's definition.
+        it. `team`: the name of the recorded run's definition. `profile`: what fills the limits that
+        the rules leave open, if they name no profile; adapters say `observed`.
         """
         name, task, team = (
             safe_text(name, TITLE_CHARS_MAX),
             safe_text(task, TITLE_CHARS_MAX),
             safe_name(team),
         )
-        run = GuardedRun(self, name, task=task, paths=paths, goal=goal, raises=raises)
+        limits = self.limits(profile)
+        run = GuardedRun(
+            self, name, limits=limits, task=task, paths=paths, goal=goal, raises=raises
+        )
         self.last = run
         if self.record.startswith(SERVER_URL_PREFIXES):
             from handrail.guard.server_recorder import (
@@ -190,6 +221,7 @@ class GuardedRun:
         guard: Guard,
         name: str,
         *,
+        limits: Limits | None = None,
         task: str,
         paths: tuple[str, ...] | None,
         goal: str,
@@ -207,17 +239,17 @@ class GuardedRun:
         self.server_end: tuple[TerminalStatus, Stop] | None = None
         """How the run was ended on the server; the run ends here at its next step."""
         self._answer_seconds = guard.answer_seconds
-        self._limits, self._clock, self._raises, self._goal = (
-            guard.limits,
-            guard.clock,
-            raises,
-            goal,
-        )
+        self.limits = limits = limits or guard.limits()
+        self.dry_run = guard.dry_run
+        self.would_have: list[WouldHave] = []
+        """What the rules would have ended, in a dry run: each rule once."""
+        self._clock, self._raises, self._goal = guard.clock, raises, goal
+        self.reader = FindingReader()
         self._paths = None if paths is None else frozenset(paths)
         self._ledger = Ledger(steps=1)
         """As of the first `_applied_count` events: later events came near no rule."""
         self._applied_count = 1
-        self._fast_path = FastPath(self._ledger, self._limits)
+        self._fast_path = FastPath(self._ledger, self.limits)
         self._has_result = False
         self._last_agent = ""
         self._asks_lock, self._open_asks = Lock(), 0
@@ -233,7 +265,7 @@ class GuardedRun:
                 version=1,
                 kind="team",
                 step_id="",
-                limits=guard.limits,
+                limits=UNLIMITED if guard.dry_run else limits,
                 title=task or name,
                 paths=paths,
             )
@@ -315,7 +347,7 @@ class GuardedRun:
         now, ledger = self._clock(), self._catch_up()
         ctx = RuleContext(
             ledger,
-            self._limits,
+            self.limits,
             source,
             None,
             source,
@@ -324,8 +356,8 @@ class GuardedRun:
             ledger.steps,
             self._elapsed(now),
         )
-        handoff_fired = judge_handoff(ctx)
-        step_fired = judge_step(ctx)
+        handoff_fired = self._in_force(judge_handoff(ctx), ctx)
+        step_fired = self._in_force(judge_step(ctx), ctx)
         accepted = not step_fired and is_handoff_made(handoff_fired)
         self.events.append(
             HandedOff(
@@ -360,11 +392,87 @@ class GuardedRun:
         measured_evidence = (
             replace(_convert(evidence, Evidence), measured=True) if evidence else NO_EVIDENCE
         )
+        if self.limits.judges_findings and measured_evidence is not NO_EVIDENCE:
+            findings = read_evidence(agent, measured_evidence)
+            measured_evidence = replace(measured_evidence, findings=findings)
         checked_usage = _convert(usage, Usage) if usage else NO_USAGE
         milestone, task = milestone and safe_name(milestone), task and safe_name(task)
         return self.record_result(
             agent, text, measured_evidence, checked_usage, milestone=milestone, task=task
         )
+
+    def called(
+        self,
+        agent: str,
+        tool: str,
+        arguments: object,
+        result: object,
+        error: object = None,
+        *,
+        effect: bool = False,
+    ) -> Stop | None:
+        """Record a tool call: what was asked, and what came back or was raised; None as a result
+        means that it is unknown. `effect`: the call changed something outside of the run.
+        """
+        call = ToolCall(agent, tool, arguments, result, error, effect)
+        return self.record_result(agent, "", self.tool_evidence([call]), NO_USAGE)
+
+    def said(self, agent: str, text: str) -> Stop | None:
+        """Record an answer of an agent that calls no tool."""
+        return self.record_result(agent, text, self.read_step(agent, text), NO_USAGE)
+
+    def state(self, agent: str, state: Mapping[str, Any] | str) -> Stop | None:
+        """Record the state that an agent left, or its digest."""
+        return self.record_result(agent, "", self.read_step(agent, "", state=state), NO_USAGE)
+
+    def waiting(self, agent: str, for_: str, retry_after: float | None = None) -> Stop | None:
+        """Record that an agent waits for something outside of the run: time counts, not calls."""
+        finding = StepFinding(kind=FindingKind.CALL, key=digest_text(agent, for_), pending=True)
+        return self.record_result(agent, "", self._findings(finding), NO_USAGE)
+
+    def tool_evidence(self, calls: Sequence[ToolCall]) -> Evidence:
+        """Return the tool calls of one step as evidence, of the kind that the profile judges."""
+        keep_arguments = bool(self.limits.constraints.commands)
+        if not self.limits.judges_findings:
+            return claim_tool_calls(calls, keep_arguments=keep_arguments)
+        return Evidence(
+            checks=tuple(check_tool_call(call, keep_arguments=True) for call in calls)
+            if keep_arguments
+            else (),
+            measured=True,
+            findings=tuple(read_tool_call(self.reader, call) for call in calls),
+        )
+
+    def read_step(
+        self,
+        agent: str,
+        text: str,
+        calls: Sequence[ToolCall] = (),
+        state: Mapping[str, Any] | str | None = None,
+        handoff: tuple[str, str] | None = None,
+    ) -> Evidence:
+        """Return what a step showed as evidence: its calls, or else its text, or else that it did
+        nothing but hand over, to whom and why; and its state.
+        """
+        if not self.limits.judges_findings:
+            return self.tool_evidence(calls) if calls else NO_EVIDENCE
+        evidence = (
+            self.tool_evidence(calls)
+            if calls
+            else self._findings(self.reader.read_text(agent, text))
+        )
+        if state is None:
+            if evidence is NO_EVIDENCE and handoff is not None:
+                return self._findings(self.reader.read_handoff(agent, *handoff))
+            return evidence
+        findings = (*evidence.findings, self.reader.read_state(agent, state))
+        return replace(evidence, measured=True, findings=findings)
+
+    def _findings(self, finding: StepFinding | None) -> Evidence:
+        """Return a finding as evidence, in profiles that judge findings."""
+        if finding is None or not self.limits.judges_findings:
+            return NO_EVIDENCE
+        return Evidence(measured=True, findings=(finding,))
 
     def record_result(
         self,
@@ -416,7 +524,7 @@ class GuardedRun:
         task: str,
     ) -> Stop | None:
         """Check a result against all rules."""
-        ledger, limits = self._catch_up(), self._limits
+        ledger, limits = self._catch_up(), self.limits
         step_fired = self._judge_next_step(agent, now)
         if step_fired:
             return self._stop_run(step_fired, agent, now)
@@ -440,7 +548,7 @@ class GuardedRun:
         self._last_agent = agent
         ledger = self._catch_up()
         ctx = RuleContext(ledger=ledger, limits=limits, agent=agent, evidence=evidence, step=step)
-        fired = judge_result(ctx)
+        fired = self._in_force(judge_result(ctx), ctx)
         if fired:
             return self._stop_run(fired, agent, now)
         self._refresh_fast_path()
@@ -450,15 +558,13 @@ class GuardedRun:
         """Return the ledger with every event applied."""
         if self._applied_count == len(self.events):
             return self._ledger
-        ledger = apply_guarded_events(
-            self._ledger, self._limits, self.events[self._applied_count :]
-        )
+        ledger = apply_guarded_events(self._ledger, self.limits, self.events[self._applied_count :])
         self._ledger, self._applied_count = ledger, len(self.events)
         return ledger
 
     def _refresh_fast_path(self) -> None:
         seconds = self._fast_path.seconds_max
-        self._fast_path.refresh(self._ledger, self._limits)
+        self._fast_path.refresh(self._ledger, self.limits)
         if self._fast_path.seconds_max != seconds:
             self._deadline = self._compute_deadline()
 
@@ -524,14 +630,26 @@ class GuardedRun:
 
     def _judge_next_step(self, agent: str, now: datetime) -> list[FiredRule]:
         """Return the rules that this result breaks by itself: the time limit or the step limit."""
-        ledger, limits, elapsed = self._ledger, self._limits, self._elapsed(now)
+        ledger, limits, elapsed = self._ledger, self.limits, self._elapsed(now)
         ctx = RuleContext(ledger, limits, agent, ran=elapsed, step=ledger.steps)
-        fired = judge_step(ctx)
-        return [
+        fired = [
             fired_rule
-            for fired_rule in fired
+            for fired_rule in judge_step(ctx)
             if self._has_result or fired_rule.rule is StopRule.MAX_DURATION
         ]
+        return self._in_force(fired, ctx)
+
+    def _in_force(self, fired: list[FiredRule], ctx: RuleContext) -> list[FiredRule]:
+        """Return the rules that end the run: none in a dry run, which notes each rule once."""
+        if not self.dry_run:
+            return fired
+        noted = {entry.rule for entry in self.would_have}
+        self.would_have += [
+            WouldHave(rung="stop", rule=rule.rule, step=ctx.step, reason=rule.reason)
+            for rule in fired
+            if rule.rule not in noted
+        ]
+        return []
 
     def _repeat_stop(self) -> Stop:
         """Raise or return the stop again: nothing goes on after the end."""
