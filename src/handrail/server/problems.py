@@ -15,8 +15,7 @@ from litestar import Request, Response
 from litestar.exceptions import HTTPException
 
 from handrail.api.shared import PROBLEM, FieldError, ProblemDocument
-from handrail.engine.engine import InvalidDefinitionError
-from handrail.engine.errors import RefusedError
+from handrail.engine.errors import InvalidDefinitionError, RefusedError
 from handrail.engine.log_events import log_event
 from handrail.kernel.decision import Refusal
 from handrail.kernel.definition.model import DocumentProblem
