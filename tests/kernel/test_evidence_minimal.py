@@ -250,6 +250,8 @@ def check(seed: int) -> StopRule | None:
         return None
     assert fires(entries, stop), f"seed {seed}: {stop} does not fire on its own tape"
     assert len(set(stop.evidence)) == len(stop.evidence), f"seed {seed}: cited twice: {stop}"
+    described = tuple(step.citation for step in stop.alike)
+    assert described in ((), stop.evidence), f"seed {seed}: not what is cited: {stop}"
     for cited in stop.evidence:
         left = without(entries, cited)
         assert len(left) < len(entries), f"seed {seed}: there is no {cited}: {stop}"

@@ -160,13 +160,15 @@ Stuck: planner and researcher handed over the same way 3 times in a row without 
 
 ## Why it stopped
 
-- rule: repeated_pattern
+- rule: repeated_pattern (planner_researcher_loop)
 - reason: the same handoffs 3 times in a row without progress: planner -> researcher, researcher -> planner
 - agent: researcher
-- limit: 3
-- seen: 3
+- limit: repeat_limit 3, seen 3, profile strict
 - pattern: planner -> researcher, then researcher -> planner
+- alike: handoffs 1, 3 and 5: planner -> researcher
+- alike: handoffs 2, 4 and 6: researcher -> planner
 - what would have let it go on: progress in between, another way, or a higher repeat_limit
+- to allow more: Guard(StopRules(repeat_limit=5)) in a program under guard, stop_rules: {repeat_limit: 5} in a definition
 - last command: pytest (exit code 1, met 1×): pytest \\| AssertionError: boom \\| #f4e2f3543ce6
 
 Evidence:

@@ -74,7 +74,8 @@ def guard(
 
     with as_input_error(StoreError, ValueError):
         record_url, is_server = _find_record(database, server)
-        guard = Guard(_read_rules(rules), record=record_url, dry_run=dry_run)
+        texts = load_settings()["record_texts"]
+        guard = Guard(_read_rules(rules), record=record_url, dry_run=dry_run, record_texts=texts)
         run_team = wrap_team(import_object(target, "team:app", "a team"), guard, name or target)
         team_input = _read_input(input_text)
         _check_record(record_url, is_server=is_server)

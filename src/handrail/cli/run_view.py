@@ -23,6 +23,7 @@ from handrail.kernel.run.events import (
     TimedOut,
     Warned,
 )
+from handrail.views.stop_explanation import explain_stop
 
 if TYPE_CHECKING:
     from handrail.kernel.definition.certificate import Bound
@@ -32,21 +33,9 @@ if TYPE_CHECKING:
 
 
 def stop_lines(stop: "StopView | None") -> Iterator[str]:
-    """Yield the rule, what it saw, and what would have let the run go on."""
-    if stop is None:
-        return
-    also = f", and {', '.join(stop.also)}" if stop.also else ""
-    yield f"rule: {stop.rule}{also}"
-    if stop.limit is not None:
-        yield f"limit {stop.limit}, seen {stop.seen}"
-    for name, text in (
-        ("pattern", ", then ".join(stop.pattern)),
-        ("evidence", ", ".join(stop.evidence)),
-        ("what would have let it go on", stop.remedy),
-        ("left to do", "; ".join(stop.remaining)),
-    ):
-        if text:
-            yield f"{name}: {text}"
+    """Yield the rule, what it saw, what was alike, and what would have let the run go on."""
+    if stop is not None:
+        yield from (f"{name}: {text}" for name, text in explain_stop(stop))
 
 
 def waiting_lines(waiting: "tuple[WaitReason, ...]") -> Iterator[str]:
@@ -67,10 +56,7 @@ def summary_lines(report: "RunReport", bound: "Bound") -> Iterator[str]:
     used = f"{totals.dispatches} of {bound.dispatches} dispatches, {moves[1]} of {moves[2]}"
     stretches = f" in {totals.stretches} stretches" if totals.stretches > 1 else ""
     yield f"{used} {moves[0]}{stretches}, {format_duration(report.duration)}"
-    if stop is not None and stop.evidence:
-        yield f"evidence: {', '.join(stop.evidence)}"
-    if stop is not None and stop.remedy:
-        yield f"what would have let it go on: {stop.remedy}"
+    yield from list(stop_lines(stop))[1:]  # the first is the rule
     if report.warnings:
         yield format_count(len(report.warnings), "warning")
 

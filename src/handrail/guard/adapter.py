@@ -19,6 +19,7 @@ from typing import Any, NoReturn
 
 from handrail.guard.errors import stop_error
 from handrail.guard.run import NO_USAGE, Guard, GuardedRun
+from handrail.guard.sanitising import describe_text
 from handrail.guard.tool_calls import ToolCall, to_text
 from handrail.kernel.definition.limits import ProfileName
 from handrail.kernel.result import FIGURE_MAX, Usage
@@ -73,6 +74,7 @@ class RunWatch:
                 answering_agent, self.active_agent, run = self.active_agent, agent, self.run
                 if not run.first_agent:
                     run.first_agent = source or agent
+                reason = run.recorded_text(reason)
                 if self.step_open:
                     usage = Usage(tokens=self._tokens) if self._tokens else NO_USAGE
                     self.stop = run.record_handoff(
@@ -139,12 +141,20 @@ class RunWatch:
                 self.step_open = self.step_open or bool(state or text)
 
     def record_tool_call(
-        self, tool: str, arguments: object, output: object = "", error: object = None
+        self,
+        tool: str,
+        arguments: object,
+        output: object = "",
+        error: object = None,
+        *,
+        effect: bool = False,
     ) -> None:
-        """Record a tool call: its arguments, and what it returned or raised."""
+        """Record a tool call: its arguments, and what it returned or raised. `effect`: it changed
+        something outside of the run.
+        """
         with self._lock:
             agent = next(reversed(_agent_chain.get()), self.active_agent)
-            self._calls.append(ToolCall(agent, tool, arguments, output, error))
+            self._calls.append(ToolCall(agent, tool, arguments, output, error, effect))
             self.step_open = True
 
     def _flush_step(self, handoff: tuple[str, str] | None = None) -> None:
@@ -213,6 +223,8 @@ def watching(guard: Guard, name: str, task: object = "") -> Generator[RunWatch]:
 def watching_stream(guard: Guard, name: str, task: object = "") -> Generator[RunWatch]:
     """Like `watching`, for streams: what the caller does between two pieces is outside the run."""
     title = to_text(task)[:TITLE_CHARS_MAX]
+    if guard.record_texts != "full" and title:
+        title = f"{name} {describe_text(title)}"
     with guard.run(name, task=title, raises=False, team=name, profile=DEFAULT_PROFILE) as run:
         watch = RunWatch(run)
         try:

@@ -4,6 +4,8 @@ from typing import TYPE_CHECKING
 
 from handrail.kernel.run.state import Stop
 from handrail.kernel.stop.rules import RULES_BY_NAME, RuleKind
+from handrail.views.history import stop_view
+from handrail.views.stop_explanation import explain_stop
 
 if TYPE_CHECKING:
     from handrail.guard.run import GuardedRun
@@ -12,12 +14,13 @@ if TYPE_CHECKING:
 class StoppedError(Exception):
     """A stop rule ended the run.
 
-    `stop` has rule, limit, what was seen and the evidence; `partial`, where an adapter raises it,
-    the framework's own result so far.
+    Its text is the reason, then in a line each the limit, what was alike, and the code that changes
+    it. `stop` has all of this as fields; `partial`, where an adapter raises it, is the framework's
+    own result so far.
     """
 
     def __init__(self, stop: Stop, run: "GuardedRun", partial: object = None) -> None:
-        super().__init__(f"{stop.rule}: {stop.reason}")
+        super().__init__(describe_error(stop))
         self.stop, self.run, self.partial = stop, run, partial
 
 
@@ -57,6 +60,14 @@ ERROR_BY_KIND: dict[RuleKind, type[StoppedError]] = {
     RuleKind.LIMIT: LimitReachedError,
     RuleKind.END: StoppedError,
 }
+
+
+def describe_error(stop: Stop) -> str:
+    """Return the text of the error: rule and reason, then what a person needs to act on it."""
+    view = stop_view(stop)
+    assert view is not None, "there is a stop"
+    lines = [f"  {name}: {text}" for name, text in explain_stop(view)]
+    return "\n".join([f"{stop.rule}: {stop.reason}", *lines[1:]])  # the first is the rule
 
 
 def stop_error(stop: Stop, run: "GuardedRun", partial: object = None) -> StoppedError:

@@ -15,15 +15,27 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from threading import Lock
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 
 import msgspec
 from msgspec.structs import replace
 
 from handrail.guard.errors import StoppedError, stop_error
 from handrail.guard.fast_path import FastPath
-from handrail.guard.sanitising import safe_name, safe_text, safe_texts
-from handrail.guard.tool_calls import ToolCall, check_tool_call, claim_tool_calls, read_tool_call
+from handrail.guard.sanitising import (
+    RecordTexts,
+    describe_text,
+    safe_name,
+    safe_text,
+    safe_texts,
+)
+from handrail.guard.tool_calls import (
+    ToolCall,
+    check_tool_call,
+    claim_tool_calls,
+    quote_text,
+    read_tool_call,
+)
 from handrail.kernel.decision import Value
 from handrail.kernel.definition.limits import (
     UNLIMITED,
@@ -111,6 +123,7 @@ class Guard:
         dry_run: bool = False,
         clock: Clock = _utc_now,
         record: str = "",
+        record_texts: RecordTexts = "digests",
         token: str = "",
         answer_seconds: float = ANSWER_SECONDS_DEFAULT,
     ) -> None:
@@ -123,12 +136,19 @@ class Guard:
         when it has ended; or a server, such as `http://127.0.0.1:8080`, which receives the run's
         events while it goes on, with `token`, else `HANDRAIL_TOKEN`. People who are asked there
         have `answer_seconds` for an answer.
+
+        Of the program's texts (what agents say, what tools are asked and answer, what is raised)
+        only length and digest are recorded, unless `record_texts` is "full". Names, evidence that
+        the host reports, its reasons of handoffs and its questions to people are recorded as they
+        are.
         """
+        if record_texts not in get_args(RecordTexts):
+            raise ValueError(f"record_texts is {record_texts!r}; say 'digests' or 'full'")
         checked, problems = read_stop_rules(msgspec.to_builtins(rules or StopRules()))
         if checked is None:
             raise ValueError("; ".join(str(problem) for problem in problems))
         self.rules = checked
-        self.dry_run = dry_run
+        self.dry_run, self.record_texts = dry_run, record_texts
         self.clock, self.record, self.token = clock, record, token
         self.answer_seconds = answer_seconds
         self.last: GuardedRun | None = None
@@ -177,13 +197,15 @@ class Guard:
             yield run
         except StoppedError as stop:
             if stop.run is not run:
-                run.fail(f"a run inside it was stopped: {stop}")
+                run.fail(f"a run inside it was stopped: {stop.stop.rule}: {stop.stop.reason}")
             raise
         except GeneratorExit:
             run.fail("the stream was left before its end")
             raise
         except BaseException as error:
-            run.fail(f"{type(error).__name__}: {error}")
+            message = str(error)
+            recorded = run.recorded_text(message)
+            run.fail(f"{type(error).__name__}: {recorded}" if message else type(error).__name__)
             raise
         else:
             run.complete()
@@ -243,6 +265,7 @@ class GuardedRun:
         self.dry_run = guard.dry_run
         self.would_have: list[WouldHave] = []
         """What the rules would have ended, in a dry run: each rule once."""
+        self.records_texts = guard.record_texts == "full"
         self._clock, self._raises, self._goal = guard.clock, raises, goal
         self.reader = FindingReader()
         self._paths = None if paths is None else frozenset(paths)
@@ -292,8 +315,7 @@ class GuardedRun:
             and fast_path.moves_left > 0
             and self.server_end is None
             and (usage is None or (fast_path.usage_only and agent == source))
-            and text.isascii()
-            and "\0" not in text
+            and (not self.records_texts or (text.isascii() and "\0" not in text))
             and (not reason or _is_storable(reason))
         ):
             now, handoffs = self._clock(), fast_path.handoffs
@@ -316,7 +338,7 @@ class GuardedRun:
             ):
                 events = self.events
                 if usage is not None:
-                    result = Result(text=text, usage=usage)
+                    result = Result(text=self.recorded_text(text), usage=usage)
                     events.append(
                         Reported(at=now, step_id=agent, fence=steps, agent=agent, result=result)
                     )
@@ -430,18 +452,22 @@ class GuardedRun:
         finding = StepFinding(kind=FindingKind.CALL, key=digest_text(agent, for_), pending=True)
         return self.record_result(agent, "", self._findings(finding), NO_USAGE)
 
+    def recorded_text(self, text: str) -> str:
+        """Return what is recorded of a text of the program."""
+        return text if self.records_texts or not text else describe_text(text)
+
     def tool_evidence(self, calls: Sequence[ToolCall]) -> Evidence:
         """Return the tool calls of one step as evidence, of the kind that the profile judges."""
-        keep_arguments = bool(self.limits.constraints.commands)
+        keep_arguments, quote = bool(self.limits.constraints.commands), self.records_texts
         if not self.limits.judges_findings:
-            return claim_tool_calls(calls, keep_arguments=keep_arguments)
-        return Evidence(
-            checks=tuple(check_tool_call(call, keep_arguments=True) for call in calls)
+            return claim_tool_calls(calls, keep_arguments=keep_arguments, quote=quote)
+        checks = (
+            tuple(check_tool_call(call, keep_arguments=True, quote=quote) for call in calls)
             if keep_arguments
-            else (),
-            measured=True,
-            findings=tuple(read_tool_call(self.reader, call) for call in calls),
+            else ()
         )
+        findings = tuple(read_tool_call(self.reader, call, quote=quote) for call in calls)
+        return Evidence(checks=checks, measured=True, findings=findings)
 
     def read_step(
         self,
@@ -457,9 +483,7 @@ class GuardedRun:
         if not self.limits.judges_findings:
             return self.tool_evidence(calls) if calls else NO_EVIDENCE
         evidence = (
-            self.tool_evidence(calls)
-            if calls
-            else self._findings(self.reader.read_text(agent, text))
+            self.tool_evidence(calls) if calls else self._findings(self._read_text(agent, text))
         )
         if state is None:
             if evidence is NO_EVIDENCE and handoff is not None:
@@ -467,6 +491,12 @@ class GuardedRun:
             return evidence
         findings = (*evidence.findings, self.reader.read_state(agent, state))
         return replace(evidence, measured=True, findings=findings)
+
+    def _read_text(self, agent: str, text: str) -> StepFinding | None:
+        finding = self.reader.read_text(agent, text)
+        if finding is None or not self.records_texts:
+            return finding
+        return replace(finding, what=quote_text(text))
 
     def _findings(self, finding: StepFinding | None) -> Evidence:
         """Return a finding as evidence, in profiles that judge findings."""
@@ -487,7 +517,7 @@ class GuardedRun:
         """Like `result`, for values that are already validated: evidence is measured, or none."""
         if self.stop is not None or self.server_end is not None:
             return self._repeat_stop()
-        agent, text = safe_name(agent), safe_text(text)
+        agent, text = safe_name(agent), safe_text(self.recorded_text(text))
         now, fast_path = self._clock(), self._fast_path
         tokens, cost = fast_path.tokens + usage.tokens, fast_path.cost + usage.cost
         if (
@@ -665,7 +695,7 @@ class GuardedRun:
     def _stop_run(self, fired: list[FiredRule], agent: str, now: datetime) -> Stop:
         """End the run. The caller has caught up the ledger before."""
         self._fast_path.moves_left = 0
-        self.stop = build_stop(fired, agent, self._ledger.handoffs)
+        self.stop = build_stop(fired, agent, self._ledger, self.limits.profile)
         goal_met = (
             bool(self._goal) and self._ledger.measured.checks.get(short_key(self._goal)) == ""
         )

@@ -1,12 +1,17 @@
 """Bring names and texts of agents, which are hostile input, into a form that can be stored.
 
 A name that no definition could have, or a text that no database holds, must not cost a program its
-result, nor a person the record of it. So it is changed as it comes in, always in the same way.
+result, nor a person the record of it. So it is changed as it comes in, always in the same way. Of a
+text that is none of the record's business, only length and digest stay.
 """
 
 import hashlib
-from typing import Any
+from typing import Any, Literal
 
+from handrail.kernel.stop.findings import digest_text
+
+RecordTexts = Literal["digests", "full"]
+"""How the texts of a guarded program are recorded."""
 NAME_CHARS_MAX = 100
 UNNAMED = "?"
 REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
@@ -33,6 +38,19 @@ def safe_text(text: str, chars_max: int | None = None) -> str:
     if text.isascii() and "\0" not in text:
         return text
     return text.encode(errors="replace").decode().replace("\0", REPLACEMENT)
+
+
+def digest_letters(text: str) -> str:
+    """Return a digest of letters only, which no signature takes for an id and masks."""
+    return digest_text(text).translate(_HEX_TO_LETTERS)
+
+
+_HEX_TO_LETTERS = str.maketrans("0123456789abcdef", "ghjkmnpqrstvwxyz")
+
+
+def describe_text(text: str) -> str:
+    """Return what is recorded of a text in its place: equal texts have equal descriptions."""
+    return f"[{len(text):,} characters, digest {digest_letters(text)}]" if text else ""
 
 
 def safe_texts(value: Any) -> Any:

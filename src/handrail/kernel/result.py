@@ -24,6 +24,8 @@ class Check(Value):
     command: str
     exit_code: int
     stderr: str = ""
+    effect: bool = False
+    """The command changed something outside of the run."""
 
 
 TOOL_PATH_PREFIX = "tools:"

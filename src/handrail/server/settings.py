@@ -120,6 +120,14 @@ SETTINGS: tuple[Setting, ...] = (
         "",
         "The language model of the built-in teams, PROVIDER:MODEL; without one they work by rules.",
     ),
+    Setting(
+        "record_texts",
+        "command",
+        "text",
+        "digests",
+        "What is recorded of the texts of a program under `handrail guard`: digests, or full.",
+        choices=("digests", "full"),
+    ),
     _setting_of(
         "roles", "kernel", "names", "Roles that every definition may use, beside the usual six."
     ),

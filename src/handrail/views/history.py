@@ -17,6 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from msgspec.structs import replace
 
+from handrail.kernel.definition.limits import LIMITS
 from handrail.kernel.run.events import (
     Answered,
     Asked,
@@ -35,6 +36,7 @@ from handrail.kernel.run.events import (
 from handrail.kernel.run.evolve import evolve
 from handrail.kernel.run.lookahead import apply_guarded_events
 from handrail.kernel.run.state import ApprovalKind, PendingApproval, Run, RunStatus, Stop
+from handrail.kernel.stop.alike import AlikeKind
 from handrail.kernel.stop.ledger import REASONS_KEPT, Ledger, edge_key
 from handrail.kernel.stop.rules import counts_handoffs
 from handrail.views.steps import Events, started_event
@@ -98,6 +100,30 @@ def _rebuild_guarded_run(events: Events) -> Run:
     )
 
 
+class AlikeView(View):
+    """One cited step, and what it had in common with the others; of kind `handoff`, `step` is the
+    number of the handoff."""
+
+    step: int
+    kind: AlikeKind
+    what: str
+
+
+class EffectView(View):
+    """A call of a tool with an effect outside of the run."""
+
+    step: int
+    agent: str
+    tool: str
+
+
+class LimitChange(View):
+    """The line that raises the limit: in a program under guard, and in a definition."""
+
+    guard: str
+    definition: str
+
+
 class StopView(View):
     """Why the run ended, every field in one form."""
 
@@ -111,6 +137,13 @@ class StopView(View):
     also: tuple[str, ...]
     remedy: str
     remaining: tuple[str, ...]
+    code: str
+    alike: tuple[AlikeView, ...]
+    effects: tuple[EffectView, ...]
+    """Calls of tools with effects since the last progress."""
+    profile: str
+    limit_name: str
+    change: LimitChange | None
 
 
 def normalize_number(number: int | float | str | None) -> int | float | str | None:
@@ -132,6 +165,23 @@ def stop_view(stop: Stop | None) -> StopView | None:
         also=tuple(rule.value for rule in stop.also),
         remedy=stop.remedy,
         remaining=stop.remaining,
+        code=stop.code or stop.rule.value,
+        alike=tuple(AlikeView(step=a.step, kind=a.kind, what=a.what) for a in stop.alike),
+        effects=tuple(EffectView(step=e.step, agent=e.agent, tool=e.tool) for e in stop.effects),
+        profile=stop.profile,
+        limit_name=stop.limit_name,
+        change=_limit_change(stop.limit_name, stop.limit),
+    )
+
+
+def _limit_change(name: str, limit: object) -> LimitChange | None:
+    """Return the line that raises the limit by about half, to the next value that a tuner tries."""
+    if isinstance(limit, bool) or not isinstance(limit, int | float) or name not in LIMITS:
+        return None
+    wanted = limit * 1.5
+    value = normalize_number(next((n for n in LIMITS[name].grid if n >= wanted), 2 * limit))
+    return LimitChange(
+        guard=f"Guard(StopRules({name}={value}))", definition=f"stop_rules: {{{name}: {value}}}"
     )
 
 

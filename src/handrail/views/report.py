@@ -28,6 +28,7 @@ from handrail.views import history
 from handrail.views import steps as stepping
 from handrail.views.history import StopView, normalize_number, stop_view
 from handrail.views.markdown import bullet_list, code_block, escape_line, table
+from handrail.views.stop_explanation import explain_stop
 from handrail.views.view_types import (
     Handoff,
     HumanAct,
@@ -314,17 +315,13 @@ def _stop_section(report: RunReport) -> str:
     stop = report.stop
     if stop is None:
         return ""
+    rule, *rest = explain_stop(stop)
     fields = bullet_list(
         [
-            ("rule", stop.rule),
+            rule,
             ("reason", stop.reason),
             ("agent", stop.agent),
-            ("limit", stop.limit),
-            ("seen", stop.seen),
-            ("pattern", ", then ".join(stop.pattern)),
-            ("also fired", ", ".join(stop.also)),
-            ("what would have let it go on", stop.remedy),
-            ("left to do", "; ".join(stop.remaining)),
+            *rest,
             ("last command", _format_command(report.last_command)),
         ]
     )

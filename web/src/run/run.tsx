@@ -18,6 +18,7 @@ import { Meters } from "./meters";
 import { Overrides } from "./overrides";
 import { Replay, useStory } from "./replay";
 import { ReportView } from "./report";
+import { StopPanel } from "./stop";
 import { Timeline } from "./timeline";
 
 const graph = import("../graph/graph"); // on its way while the run is asked for
@@ -46,6 +47,7 @@ function Shown({ whole, concerns }: { whole: WholeRun; concerns: Concerns }) {
   return (
     <div className="run">
       <Head run={run} why={why} bead={bead} document={document} />
+      <StopPanel run={run} steps={whole.steps} />
       <div className="run-above">
         <section className="panel run-graph" aria-label="Graph">
           {document ? (
@@ -99,7 +101,6 @@ function Head({ run, why, bead, document }: { run: Run; why: Why; bead: Bead; do
           </Link>
         )}
       </p>
-      {run.stop?.remedy && <p className="remedy">What would have let it go on: {run.stop.remedy}.</p>}
       <p className="faint run-facts">
         <Link to={`/definitions/${encodeURIComponent(run.workflow_id)}`}>
           {run.workflow_id} v{run.workflow_version}

@@ -122,7 +122,7 @@ class DecisionBuilder:
 
     def stop(self, fired: list[FiredRule], agent: str) -> None:
         """End the run by the first of the rules that fired, in the order of the table."""
-        stop = build_stop(fired, agent, self.run.ledger.handoffs)
+        stop = build_stop(fired, agent, self.run.ledger, self.run.limits.profile)
         self.emit(
             Ended(
                 at=self.now,

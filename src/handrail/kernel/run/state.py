@@ -13,8 +13,9 @@ from typing import Any, Literal
 from handrail.kernel.decision import Value
 from handrail.kernel.definition.limits import Limits
 from handrail.kernel.definition.model import TerminalStatus
+from handrail.kernel.stop.alike import AlikeStep, EffectCall, stop_code
 from handrail.kernel.stop.ledger import Ledger
-from handrail.kernel.stop.rules import RULE_ORDER, FiredRule, StopRule
+from handrail.kernel.stop.rules import RULE_ORDER, RULES_BY_NAME, FiredRule, StopRule
 
 ENGINE_KEYS = ("redispatch_requested", "last_run_at")
 """Keys of the bead's context that only the engine writes."""
@@ -123,12 +124,21 @@ class Stop(Value):
     also: tuple[StopRule, ...] = ()
     remaining: tuple[str, ...] = ()
     """What a partial success leaves undone."""
+    code: str = ""
+    """The rule with the agents or tools that it met, short and stable; empty: the rule alone."""
+    alike: tuple[AlikeStep, ...] = ()
+    """What the cited events had in common; empty where a total was passed, not a repetition."""
+    effects: tuple[EffectCall, ...] = ()
+    """Calls with an effect outside of the run, from the last step with progress on."""
+    profile: str = ""
+    limit_name: str = ""
+    """The field of the stop rules that sets the limit."""
 
 
-def build_stop(fired: list[FiredRule], agent: str, handoffs: int) -> Stop:
+def build_stop(fired: list[FiredRule], agent: str, ledger: Ledger, profile: str) -> Stop:
     """Build the stop from the first of these rules, in the order of the table; `also` lists the
-    others. `handoffs` counts the accepted ones: a handoff that a rule refused is not cited."""
-    refused_handoff = f"handoff {handoffs + 1}"
+    others. A handoff that a rule refused, which the ledger has not counted, is not cited."""
+    refused_handoff = f"handoff {ledger.handoffs + 1}"
     ranked = sorted(fired, key=lambda fired_rule: RULE_ORDER[fired_rule.rule])
     first = ranked[0]
     return Stop(
@@ -141,6 +151,11 @@ def build_stop(fired: list[FiredRule], agent: str, handoffs: int) -> Stop:
         evidence=tuple(citation for citation in first.evidence if citation != refused_handoff),
         remedy=first.remedy,
         also=tuple(dict.fromkeys(f.rule for f in ranked[1:] if f.rule is not first.rule)),
+        code=stop_code(first.rule, first.alike, first.names),
+        alike=tuple(step for step in first.alike if step.citation != refused_handoff),
+        effects=ledger.effects,
+        profile=profile,
+        limit_name=first.limit_name or RULES_BY_NAME[first.rule].limit,
     )
 
 

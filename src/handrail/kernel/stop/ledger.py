@@ -27,6 +27,7 @@ from msgspec.structs import replace
 from handrail.kernel.decision import Value
 from handrail.kernel.definition.limits import FINDING_PROFILES, Limits
 from handrail.kernel.result import NO_EVIDENCE, Check, Evidence, Result, Usage
+from handrail.kernel.stop.alike import EffectCall
 from handrail.kernel.stop.error_signature import error_signature
 from handrail.kernel.stop.findings import FindingKind, FindingReader, StepFinding, digest_text
 from handrail.kernel.stop.news import (
@@ -50,6 +51,7 @@ ERRORS_KEPT = 256
 EDGES_KEPT = 1_000
 CHECKS_KEPT = 256
 FACTS_KEPT = 1_000
+EFFECTS_KEPT = 50
 SYMBOLS_MAX = 1_000_000
 KEY_CHARS = 300
 DIGEST_CHARS = 24
@@ -158,6 +160,8 @@ class Ledger(Value):
     """Handoffs of this stretch to agents that had not been visited, where those are free."""
     visited: dict[str, int] = {}
     """Agents that were visited, where first visits are free -> the number of the handoff."""
+    effects: tuple[EffectCall, ...] = ()
+    """Calls with an effect outside of the run, from the last step with progress on."""
 
 
 class Assessment(Value):
@@ -284,7 +288,23 @@ def add_result(
         claimed=ledger.claimed if evidence.measured else new_state,
         idle=idle,
         returns=returns,
+        effects=_add_effects(ledger.effects, step, evidence),
     )
+
+
+def _add_effects(
+    effects: tuple[EffectCall, ...], step: int, evidence: Evidence
+) -> tuple[EffectCall, ...]:
+    calls = [
+        EffectCall(step=step, agent=finding.agent, tool=finding.tool)
+        for finding in evidence.findings
+        if finding.effect
+    ] + [
+        EffectCall(step=step, agent="", tool=short_key(check.command))
+        for check in evidence.checks
+        if check.effect
+    ]
+    return (*effects, *calls)[-EFFECTS_KEPT:] if calls else effects
 
 
 def _add_findings(ledger: Ledger, step: int, evidence: Evidence, assessment: Assessment) -> Ledger:
@@ -373,6 +393,7 @@ def open_epoch(ledger: Ledger, assessment: Assessment, step: int) -> Ledger:
         idle=Tally(),
         returns=Tally(),
         repeats=open_repeats_epoch(ledger.repeats),
+        effects=(),
         facts=_keep_newest(facts, FACTS_KEPT),
         claimants=claimants,
         errors=errors,

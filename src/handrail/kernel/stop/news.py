@@ -22,6 +22,7 @@ from enum import StrEnum
 from msgspec.structs import replace
 
 from handrail.kernel.decision import Value
+from handrail.kernel.stop.alike import ALIKE_KINDS, AlikeKind, AlikeStep, describe_findings
 from handrail.kernel.stop.findings import (
     ANSWERS_KEPT,
     KEYS_KEPT,
@@ -67,6 +68,9 @@ class TrailEntry(Value):
     step: int
     agent: str = ""
     text_only: bool = False
+    kind: AlikeKind = "call"
+    what: str = ""
+    """What it found, in words."""
 
 
 class Repeats(Value):
@@ -139,6 +143,8 @@ def add_findings(
         step=step,
         agent=seen[0].agent,
         text_only=all(finding.kind is FindingKind.TEXT for finding in seen),
+        kind=ALIKE_KINDS[seen[0].kind],
+        what=describe_findings(seen),
     )
     return replace(
         repeats,
@@ -248,6 +254,14 @@ def cycle_steps(repeats: Repeats, period: int, rounds: int) -> tuple[int, ...]:
         )
     ]
     return tuple(reversed(necessary))
+
+
+def describe_steps(repeats: Repeats, steps: Iterable[int]) -> tuple[AlikeStep, ...]:
+    """Say what each of these steps found, all of which are in the trail."""
+    entries = {entry.step: entry for entry in repeats.trail}
+    return tuple(
+        AlikeStep(step=step, kind=entries[step].kind, what=entries[step].what) for step in steps
+    )
 
 
 def cycle_agents(repeats: Repeats, period: int) -> tuple[str, ...]:

@@ -28,12 +28,14 @@ from handrail.kernel.decision import Value
 from handrail.kernel.definition.limits import Limits
 from handrail.kernel.definition.model import TerminalStatus
 from handrail.kernel.result import NO_EVIDENCE, TOOL_PATH_PREFIX, Evidence
+from handrail.kernel.stop.alike import ALIKE_KINDS, AlikeStep, alike_steps, describe_finding
 from handrail.kernel.stop.constraint_patterns import is_command_forbidden, is_path_forbidden
 from handrail.kernel.stop.findings import FindingKind, StepFinding
 from handrail.kernel.stop.ledger import CITATIONS_MAX, EdgeCount, ErrorCount, Ledger, Tally
 from handrail.kernel.stop.news import (
     cycle_agents,
     cycle_steps,
+    describe_steps,
     find_cycle,
     is_stale,
     same_texts,
@@ -79,6 +81,12 @@ class FiredRule(Value):
     pattern: tuple[str, ...] = ()
     evidence: tuple[str, ...] = ()
     remedy: str = ""
+    alike: tuple[AlikeStep, ...] = ()
+    """What the cited events had in common, for each of them; nothing where a total was passed."""
+    names: tuple[str, ...] = ()
+    """The agents or tools that the stop's code names."""
+    limit_name: str = ""
+    """The field of `Limits` that was reached, where it is not the row's first."""
 
 
 class RuleContext(msgspec.Struct, frozen=True, gc=False):
@@ -175,6 +183,7 @@ def _constraint(ctx: RuleContext) -> FiredRule | None:
                     seen=value,
                     evidence=(f"step {ctx.step}",),
                     remedy=f"keep off '{pattern}', or change stop_rules.constraints",
+                    names=(ctx.agent,),
                 )
     return None
 
@@ -207,6 +216,8 @@ def _budget_exceeded(unit: str, used: float, limit: float, step: int) -> FiredRu
         seen=used,
         evidence=(f"step {step}",) if step else (),
         remedy=f"a larger max_{unit}",
+        names=(unit,),
+        limit_name=f"max_{unit}",
     )
 
 
@@ -217,14 +228,17 @@ def _research(ctx: RuleContext) -> FiredRule | None:
     for goal, scores in (*ledger.measured.research.items(), *ledger.claimed.research.items()):
         if scores.stale.count >= limit:
             rating = "good enough" if scores.best >= ctx.limits.research_good else "exhausted"
+            evidence = _cite_last_steps(scores.stale, limit)
             return FiredRule(
                 rule=StopRule.RESEARCH_EXHAUSTED,
                 reason=f"{goal} was visited {limit} times with no better score: "
                 f"research is {rating} (best {scores.best:g})",
                 limit=limit,
                 seen=scores.stale.count,
-                evidence=_cite_last_steps(scores.stale, limit),
+                evidence=evidence,
                 remedy=f"a score better by {ctx.limits.research_gain:g}, or going on without it",
+                alike=alike_steps(evidence, "state", [f"{goal}: no score above {scores.best:g}"]),
+                names=(goal,),
             )
     return None
 
@@ -245,13 +259,15 @@ def _same_error(ctx: RuleContext) -> FiredRule | None:
 
 
 def _repeated_failure(signature: str, error: ErrorCount, limit: int) -> FiredRule:
+    evidence = _cite_last_steps(error.seen, limit)
     return FiredRule(
         rule=StopRule.SAME_ERROR,
         reason=f"the same failure {error.seen.count} times without progress: {signature}",
         limit=limit,
         seen=error.seen.count,
-        evidence=_cite_last_steps(error.seen, limit),
+        evidence=evidence,
         remedy="a check that turns green, fewer failures, or another error in between",
+        alike=alike_steps(evidence, "call", [f"same failure: {signature}"]),
     )
 
 
@@ -263,14 +279,18 @@ def _same_finding_failed(
     for finding in findings:
         error = ctx.ledger.errors.get(finding.error) if finding.error else None
         if error is not None and error.seen.count >= limit and len(error.calls) > 1:
+            evidence = _cite_last_steps(error.seen, limit)
+            what = f"{finding.agent}, {finding.tool}: other arguments, same failure"
             return FiredRule(
                 rule=StopRule.SAME_ERROR,
                 reason=f"{finding.tool} failed {error.seen.count} times in the same way without "
                 "progress, whatever was asked",
                 limit=limit,
                 seen=error.seen.count,
-                evidence=_cite_last_steps(error.seen, limit),
+                evidence=evidence,
                 remedy="a call that succeeds or fails otherwise, or a higher same_error_limit",
+                alike=alike_steps(evidence, "call", [what]),
+                names=(finding.tool,),
             )
     return None
 
@@ -282,20 +302,26 @@ def _nothing_new(
     steps = steps_again(ctx.ledger.repeats, findings)
     if len(steps) < limit:
         return None
+    finding, evidence = _first_seen(findings), _step_citations(steps[-limit:])
     return FiredRule(
         rule=StopRule.NO_CHANGE,
-        reason=f"{ctx.agent} {_repeated_act(findings)} {len(steps)} more times, with nothing new "
+        reason=f"{ctx.agent} {_repeated_act(finding)} {len(steps)} more times, with nothing new "
         "in between",
         limit=limit,
         seen=len(steps),
-        evidence=_step_citations(steps[-limit:]),
+        evidence=evidence,
         remedy="another call, another answer, or a higher no_change_limit",
+        alike=alike_steps(evidence, ALIKE_KINDS[finding.kind], [describe_finding(finding)]),
+        names=(finding.tool or finding.agent,),
     )
 
 
-def _repeated_act(findings: tuple[StepFinding, ...]) -> str:
-    """Say what an agent did again, by the first of the findings that counts."""
-    finding = next((finding for finding in findings if finding.answer), findings[0])
+def _first_seen(findings: tuple[StepFinding, ...]) -> StepFinding:
+    """Return the first of the findings whose answer is known."""
+    return next((finding for finding in findings if finding.answer), findings[0])
+
+
+def _repeated_act(finding: StepFinding) -> str:
     if finding.kind is FindingKind.CALL:
         return f"called {finding.tool} with the same arguments and got the same answer"
     return "left everything as it was" if finding.kind is FindingKind.STATE else "said the same"
@@ -311,13 +337,15 @@ def _no_change(ctx: RuleContext) -> FiredRule | None:
     if _is_about_tools(ctx):
         what_happened = "found only what tools had found before"
         remedy = "a tool that finds something new, or a higher no_change_limit"
+    evidence = _cite_last_steps(idle, limit)
     return FiredRule(
         rule=StopRule.NO_CHANGE,
         reason=f"{idle.count} turns {what_happened}, the last one of {ctx.agent}",
         limit=limit,
         seen=idle.count,
-        evidence=_cite_last_steps(idle, limit),
+        evidence=evidence,
         remedy=remedy,
+        alike=alike_steps(evidence, "state", [what_happened]),
     )
 
 
@@ -331,13 +359,15 @@ def _oscillation(ctx: RuleContext) -> FiredRule | None:
     if _is_about_tools(ctx):
         returned_to = "what tools had found earlier"
         remedy = "a tool that finds something new, or a higher oscillation_limit"
+    evidence = _cite_last_steps(returns, limit)
     return FiredRule(
         rule=StopRule.OSCILLATION,
         reason=f"{returns.count} turns went back to {returned_to}, the last one of {ctx.agent}",
         limit=limit,
         seen=returns.count,
-        evidence=_cite_last_steps(returns, limit),
+        evidence=evidence,
         remedy=remedy,
+        alike=alike_steps(evidence, "state", [f"went back to {returned_to}"]),
     )
 
 
@@ -349,6 +379,7 @@ def _cycle(ctx: RuleContext) -> FiredRule | None:
     if not period:
         return None
     agents = cycle_agents(ctx.ledger.repeats, period)
+    steps = cycle_steps(ctx.ledger.repeats, period, limit)
     return FiredRule(
         rule=StopRule.OSCILLATION,
         reason=f"the same {period} steps {limit} times in a row with nothing new: "
@@ -356,8 +387,10 @@ def _cycle(ctx: RuleContext) -> FiredRule | None:
         limit=limit,
         seen=limit,
         pattern=agents,
-        evidence=_step_citations(cycle_steps(ctx.ledger.repeats, period, limit)),
+        evidence=_step_citations(steps),
         remedy="a step that finds something new, or a higher oscillation_limit",
+        alike=describe_steps(ctx.ledger.repeats, steps),
+        names=agents,
     )
 
 
@@ -368,13 +401,16 @@ def _monologue(ctx: RuleContext) -> FiredRule | None:
     steps = same_texts(ctx.ledger.repeats)
     if len(steps) < limit:
         return None
+    evidence = _step_citations(steps[-limit:])
     return FiredRule(
         rule=StopRule.MONOLOGUE,
         reason=f"{ctx.agent} said the same {len(steps)} times in a row, and nothing else happened",
         limit=limit,
         seen=len(steps),
-        evidence=_step_citations(steps[-limit:]),
+        evidence=evidence,
         remedy="another text, a tool call, or a higher monologue_limit",
+        alike=alike_steps(evidence, "text", [describe_finding(_first_seen(ctx.evidence.findings))]),
+        names=(ctx.agent,),
     )
 
 
@@ -398,17 +434,23 @@ def _pattern(ctx: RuleContext) -> FiredRule | None:
         return None
     if ctx.limits.judges_findings and not is_stale(ctx.ledger.repeats, period * (times - 1)):
         return None
-    names = {e.symbol: f"{e.source} -> {e.target}" for e in ctx.ledger.edges.values()}
-    pattern = tuple(names.get(symbol, "(forgotten)") for symbol in reversed(trail[:period]))
+    edges_by_symbol = {edge.symbol: edge for edge in ctx.ledger.edges.values()}
+    symbols = trail[:period][::-1]
+    edges = [edges_by_symbol[symbol] for symbol in symbols if symbol in edges_by_symbol]
+    names = {edge.symbol: f"{edge.source} -> {edge.target}" for edge in edges}
+    pattern = tuple(names.get(symbol, "(forgotten)") for symbol in symbols)
     last_number = ctx.ledger.handoffs + 1
+    evidence = _handoff_citations(range(last_number - period * times + 1, last_number + 1))
     return FiredRule(
         rule=StopRule.REPEATED_PATTERN,
         reason=f"the same handoffs {times} times in a row without progress: {', '.join(pattern)}",
         limit=times,
         seen=times,
         pattern=pattern,
-        evidence=_handoff_citations(range(last_number - period * times + 1, last_number + 1)),
+        evidence=evidence,
         remedy="progress in between, another way, or a higher repeat_limit",
+        alike=alike_steps(evidence, "handoff", pattern),
+        names=tuple(name for edge in edges for name in (edge.source, edge.target)),
     )
 
 
@@ -422,14 +464,17 @@ def _max_edge(ctx: RuleContext) -> FiredRule | None:
     numbers = [last_number - i for i, used_symbol in enumerate(trail) if used_symbol == symbol][
         count - 1 :: -1
     ]
+    evidence = _handoff_citations(tuple(numbers) if count else ())
     return FiredRule(
         rule=StopRule.MAX_EDGE,
         reason=f"{ctx.source}_{ctx.target}_loop: {ctx.source} handed to {ctx.target} "
         f"{count} times without progress and wants to again",
         limit=limit,
         seen=count + 1,
-        evidence=_handoff_citations(tuple(numbers) if count else ()),
+        evidence=evidence,
         remedy="progress in between, or a higher max_edge",
+        alike=alike_steps(evidence, "handoff", [f"{ctx.source} -> {ctx.target}"]),
+        names=(ctx.source, ctx.target),
     )
 
 
