@@ -108,6 +108,10 @@ def added(events: tuple[RunEvent, ...]) -> tuple[int, ...]:
     return seen[Offered], handed, seen[Moved] + handed, seen[Asked] - own, own
 
 
+def is_redirected(play: Play) -> bool:
+    return any(isinstance(event, HandedOff) and event.proposed for event in play.events)
+
+
 def results(plan: Plan, run: Run, *, asks: bool) -> Iterator[Result]:
     """Everything the holder may say that changes the run."""
     ask = [Result(outcome=Outcome.ASK, question="?")] if asks else []
@@ -123,6 +127,12 @@ def results(plan: Plan, run: Run, *, asks: bool) -> Iterator[Result]:
         # Progress that Handrail measured keeps every soft rule quiet (K22).
         evidence = Evidence(files={"work": f"version {run.seq}"}, measured=True)
         yield Result(outcome=Outcome.HANDOFF, to=to, reason="on", evidence=evidence)
+        if has_redirects(plan):  # without progress a rule may lead the handoff elsewhere (K30)
+            yield Result(outcome=Outcome.HANDOFF, to=to, reason="on")
+
+
+def has_redirects(plan: Plan) -> bool:
+    return any(agent.when_exhausted for agent in plan.agents.values())
 
 
 def moves(plan: Oracle, run: Run, *, asks: bool) -> Iterator[Play]:
@@ -160,10 +170,20 @@ def key(plan: Oracle, run: Run) -> object:
         )
     )
     if run.kind == "team":
-        return tokens, run.ledger.steps, run.ledger.handoffs, run.asks, tuple(sorted(run.done))
+        counts = run.ledger.steps, run.ledger.handoffs, run.asks, tuple(sorted(run.done))
+        return tokens, counts, _loops(run) if has_redirects(plan) else ()
     blocks = tuple(sorted((f, b.heads, tuple(sorted(b.arrived))) for f, b in run.blocks.items()))
     asks = run.asks if plan.certificate.asks == ASKS_MAX else 0
     return tokens, blocks, tuple(sorted(run.reworks.items())), asks
+
+
+def _loops(run: Run) -> object:
+    """What the rules that may redirect a handoff look at."""
+    ledger = run.ledger
+    names = {edge.symbol: name for name, edge in ledger.edges.items()}
+    counts = {name: edge.count for name, edge in ledger.edges.items() if edge.epoch == ledger.epoch}
+    trail = tuple(names[symbol] for symbol in ledger.trail)
+    return trail, tuple(sorted(counts.items())), tuple(sorted(run.redirected))
 
 
 def _question(run: Run, question_id: str) -> object:
@@ -174,6 +194,7 @@ def _question(run: Run, question_id: str) -> object:
 class Explored(NamedTuple):
     most: dict[str, int]
     states: int
+    redirects: int
 
 
 def explore(document: dict[str, Any], *, limit: int, asks: bool = True) -> Explored:
@@ -184,6 +205,7 @@ def explore(document: dict[str, Any], *, limit: int, asks: bool = True) -> Explo
     begin = c.Start(run_id="r", bead_id="b", review=review)
     roots = [(play.added, play.after) for play in plays(plan, None, begin)]
     todo = [run for _, run in roots]
+    redirects = 0
     while todo:
         run = todo.pop()
         here = key(plan, run)
@@ -195,12 +217,13 @@ def explore(document: dict[str, Any], *, limit: int, asks: bool = True) -> Explo
         for play in moves(plan, run, asks=asks):
             graph[here].append((play.added, key(plan, play.after)))
             todo.append(play.after)
+            redirects += is_redirected(play)
     best = _longest(graph)
     most = [0] * len(FIGURES)
     for added_first, run in roots:
         reached = best[key(plan, run)]
         most = [max(m, a + r) for m, a, r in zip(most, added_first, reached, strict=True)]
-    return Explored(dict(zip(FIGURES, most, strict=True)), len(graph))
+    return Explored(dict(zip(FIGURES, most, strict=True)), len(graph), redirects)
 
 
 def _longest(

@@ -90,6 +90,17 @@ def looping(times: int = 3) -> DrivenRun:
     return d
 
 
+def redirected() -> DrivenRun:
+    """The planner proposes the researcher again, and the coder gets the turn."""
+    agents = [{**CODING["agents"][0], "when_exhausted": {"researcher": "coder"}}]
+    rules = {"max_edge": 2, "repeat_limit": None}
+    d = DrivenRun({**CODING, "agents": agents + CODING["agents"][1:], "stop_rules": rules})
+    for _ in range(3):
+        d.hand("researcher", "need more facts")
+        d.hand("planner", "here they are")
+    return d
+
+
 def same_error() -> DrivenRun:
     d = DrivenRun(team({"coder": ["coder"]}, terminator="coder", stop_rules={"repeat_limit": None}))
     for _ in range(3):
@@ -388,7 +399,7 @@ def started() -> DrivenRun:
 
 
 DRIVEN: tuple[Callable[[], DrivenRun], ...] = (
-    looping, same_error, half_done, small_moves, dear_question, terminated,
+    looping, redirected, same_error, half_done, small_moves, dear_question, terminated,
     timed_out, reviewed, approved, quorum_approved, quorum_revised,
     quorum_open, once_only, bug, rejected, forked, racing, fork_moved, overridden, paused,
     pause_expired,

@@ -245,9 +245,12 @@ def without(entries: Sequence[Entry], cited: str) -> list[Entry]:
 
 def check(seed: int) -> StopRule | None:
     """The rule that stopped the run of this seed, if it cites events; each of them was needed."""
-    entries, stop = tape(history(seed))
+    events = history(seed)
+    entries, stop = tape(events)
     if stop.rule not in COUNTED or not stop.evidence:
         return None
+    if any(isinstance(event, HandedOff) and event.rule is stop.rule for event in events):
+        return None  # without one of the cited events it would have redirected, which no tape plays
     assert fires(entries, stop), f"seed {seed}: {stop} does not fire on its own tape"
     assert len(set(stop.evidence)) == len(stop.evidence), f"seed {seed}: cited twice: {stop}"
     described = tuple(step.citation for step in stop.alike)

@@ -417,6 +417,25 @@ def test_a_step_out_of_nowhere_does_not_follow(event: str):
     assert replay_recording(events, lambda _id, _version: d.plan).mismatch_seq == len(events)
 
 
+def test_a_redirect_under_its_own_rules_is_replayed_and_under_others_leads_beyond_the_record():
+    d = histories.redirected()
+    assert not replay_recording(d.events, lambda _id, _version: d.plan).mismatch_seq
+    for rules in ({"max_edge": 8}, {"max_edge": 1}):
+        found = under(d, rules)
+        assert found.verdict is Verdict.BEYOND
+    assert found.told == "goes another way after step 3: there is no recording of that"
+
+
+def test_a_redirect_in_place_of_a_recorded_end_goes_on_past_it():
+    agents = {"a": {"when_exhausted": {"b": "c"}}}
+    document = team({"a": ["b", "c"], "b": ["a"], "c": ["a"]}, terminator="a", agents=agents)
+    d = DrivenRun({**document, "stop_rules": {"repeat_limit": None, "max_handoffs": 2}})
+    for to in "bab":
+        d.hand(to)
+    assert d.run.has_ended
+    assert under(d, {"max_handoffs": 5, "max_edge": 1}).verdict is Verdict.BEYOND
+
+
 # The sum
 
 

@@ -329,7 +329,7 @@ def test_an_agent_that_says_neither_is_asked_again_and_stopped_the_third_time():
     [
         ("", "done_success", "terminated"),
         ("partial", "done_partial", "terminated"),
-        ("research", "aborted_stuck", "repeated_pattern"),
+        ("research", "aborted_stuck", "research_exhausted"),
         ("same_error", "aborted_stuck", "same_error"),
         ("no_change", "aborted_stuck", "no_change"),
         ("constraint", "aborted_constraint", "constraint"),

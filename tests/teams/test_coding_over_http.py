@@ -20,7 +20,7 @@ from handrail.teams.scripted import hand_off
 SCENES = [
     ("", "done_success", "terminated"),
     ("partial", "done_partial", "terminated"),
-    ("research", "aborted_stuck", "repeated_pattern"),
+    ("research", "aborted_stuck", "research_exhausted"),
     ("same_error", "aborted_stuck", "same_error"),
     ("no_change", "aborted_stuck", "no_change"),
     ("constraint", "aborted_constraint", "constraint"),
@@ -168,6 +168,31 @@ def test_s8_what_the_planner_may_not_is_refused_and_said(coding_server: CodingSe
     assert [one["code"] for one in run["warnings"]][:2] == ["terminate_refused", "bad_target"]
     refused = [one for one in run["handoff_sequence"] if not one["accepted"]]
     assert [one["to"] for one in refused] == ["the-internet"]
+
+
+@pytest.mark.requirement("S8")
+def test_s8_a_planner_that_never_listens_is_sent_on_and_ends_stuck(
+    coding_server: CodingServer,
+) -> None:
+    def planner(dispatch: Dispatch) -> Result:
+        return hand_off("researcher", "I must know more")
+
+    coder_saw: list[str] = []
+
+    def coder(dispatch: Dispatch) -> Result:
+        coder_saw.append(dispatch.redirected.proposed if dispatch.redirected else "")
+        return hand_off("planner", "nothing to change")
+
+    name = coding_server.hire("deaf", planner=planner, coder=coder)
+    run = coding_server.plays(name, context={"demo": "no_change"})
+    assert (run["terminal_status"], coder_saw) == ("aborted_stuck", ["researcher"])
+    (redirect,) = run["redirects"]
+    assert (redirect["from"], redirect["proposed"], redirect["to"]) == (
+        "planner",
+        "researcher",
+        "coder",
+    )
+    assert "redirected" in [one["code"] for one in run["warnings"]]
 
 
 @pytest.mark.requirement("S9")
@@ -329,9 +354,9 @@ def test_s15_planner_and_researcher_that_bounce_are_stopped(
     coding_server: CodingServer, scenes: dict[str, Any]
 ) -> None:
     run = scenes["research"]
-    assert rule(run) == "repeated_pattern"
-    assert run["total_steps"] <= 10
-    assert run["stop"]["pattern"] == ["researcher -> planner", "planner -> researcher"]
+    assert rule(run) == "research_exhausted"
+    assert run["total_steps"] <= 14
+    assert [one["rule"] for one in run["redirects"]] == ["repeated_pattern"]
 
 
 @pytest.mark.requirement("S15")

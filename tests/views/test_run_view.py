@@ -9,12 +9,14 @@ from tests.kernel.driven_run import ANA, NOON, DrivenRun, plan_of
 
 from handrail.kernel.run import commands as c
 from handrail.kernel.run.measure import measure
+from handrail.views.history import last_redirect
 from handrail.views.run_view import bead_error, rework_limits, run_summary, run_view
 
 FIELDS = {
     "id", "bead_id", "workflow_id", "workflow_version", "current_node_id", "current_node_ids",
     "status", "phase", "phase_detail", "terminal_status", "stop", "final_agent", "attempts",
-    "loop_counters", "soft_rules", "handoff_sequence", "warnings", "iterations", "usage",
+    "loop_counters", "soft_rules", "handoff_sequence", "redirects", "warnings", "iterations",
+    "usage",
     "last_progress_step", "total_steps", "remaining", "created_at", "updated_at", "ended_at",
     "duration",
 }  # fmt: skip
@@ -42,8 +44,8 @@ def test_what_follows_from_the_state_alone_is_the_same_in_the_summary(make):
     d = make()
     view = viewed(d)
     summary = msgspec.json.decode(msgspec.json.encode(run_summary(d.plan, d.run, d.now)))
-    events_tell = {"attempts", "loop_counters", "handoff_sequence", "warnings", "iterations"}
-    assert set(summary) == FIELDS - events_tell - {"soft_rules", "updated_at"}
+    events_tell = {"attempts", "loop_counters", "handoff_sequence", "redirects", "warnings"}
+    assert set(summary) == FIELDS - events_tell - {"iterations", "soft_rules", "updated_at"}
     places = summary.pop("current_node_ids")
     assert sorted(places) == sorted(view["current_node_ids"])
     assert summary.pop("current_node_id") == (places[0] if places else None)
@@ -65,11 +67,35 @@ def test_a_looping_team_is_shown_with_stop_counters_and_sequence():
     assert view["handoff_sequence"][0] == {
         "from": "planner", "to": "researcher", "reason": "need more facts", "accepted": True,
         "already_done": False, "task": "", "number": 1, "at": "2026-01-01T12:00:05Z",
+        "proposed": "",
     }  # fmt: skip
     assert len(view["handoff_sequence"]) == 6
     assert view["usage"] == {"tokens": 30, "cost": 1.5}
     assert (view["duration"], view["ended_at"]) == (15.0, "2026-01-01T12:00:15Z")
     assert view["final_agent"] == "researcher"
+
+
+@pytest.mark.requirement("S8")
+def test_a_handoff_that_went_elsewhere_is_shown_with_the_proposal_and_the_rule():
+    view = viewed(histories.redirected())
+    assert view["redirects"] == [
+        {"from": "planner", "proposed": "researcher", "to": "coder", "rule": "max_edge", "step": 5}
+    ]
+    assert [h["proposed"] for h in view["handoff_sequence"]] == [""] * 4 + ["researcher", ""]
+    assert view["warnings"][-1]["code"] == "redirected"
+
+
+@pytest.mark.requirement("S8")
+def test_the_agent_that_gets_the_turn_instead_sees_why():
+    d = histories.redirected()
+    shown = [last_redirect(d.events[:n]) for n in range(1, len(d.events) + 1)]
+    agents = [r.to for r in shown if r is not None]
+    assert agents
+    assert set(agents) == {"coder"}
+    assert shown[0] is None
+    assert shown[-1] is None, "the coder has handed back"
+    d.do(c.Move(by=ANA, step_id="coder", reason="go on there"))
+    assert last_redirect(d.events) is None
 
 
 @pytest.mark.requirement("H4.2")

@@ -293,6 +293,11 @@ def _assignment_parts(dispatch: DispatchView) -> Iterator[str]:
         yield _fenced_part(
             "Your last answer could not be used. Do not repeat it. Why:", dispatch.last_refusal
         )
+    if (redirect := dispatch.redirected) is not None:
+        yield (
+            f"'{redirect.from_}' proposed '{redirect.proposed}'. The stop rule {redirect.rule} is "
+            f"against that, so the turn went to '{redirect.to}' instead."
+        )
     if dispatch.answer:
         yield _fenced_part("You asked a person:", dispatch.question or "")
         yield _fenced_part("The answer:", dispatch.answer)

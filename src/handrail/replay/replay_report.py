@@ -212,6 +212,9 @@ def _describe_otherwise(recorded: Run, outcome: ReplayOutcome) -> str:
 
 
 def _describe_beyond(recorded: Run, outcome: ReplayOutcome) -> str:
+    step = outcome.run.ledger.steps
+    if step < recorded.ledger.steps:
+        return f"goes another way after step {step}: there is no recording of that"
     step = recorded.ledger.steps
     description = f"goes on past its recorded stop, {_rule_and_status(recorded)} at step {step}"
     return f"{description}; there is no recording beyond step {step}"

@@ -6,6 +6,7 @@ order and at their recorded times, to the same functions that decided live, unde
 and compares the decided events with the record:
 
     the same events                    the run goes on as recorded
+    a handoff that is not on record    one of the two was redirected; nothing is recorded beyond
     an end that is not on record       the other rules would have stopped the run there
     no end where the record has one    they would have let it go on; nothing is recorded beyond
 
@@ -196,7 +197,8 @@ class _Replayer:
             return ReplayOutcome(replay_events(produced, self.run))
         upcoming = self.events[self.next_index : self.next_index + END_DISTANCE_EVENTS_MAX]
         end_rules = [event.stop.rule for event in upcoming if isinstance(event, Ended)]
-        if end_rules and end_rules[0] not in UNPOSTPONABLE_ENDS:
+        is_redirected = any(map(_is_redirect, (*produced[:1], *upcoming[:1])))
+        if is_redirected or (end_rules and end_rules[0] not in UNPOSTPONABLE_ENDS):
             return ReplayOutcome(self.run, continues_past_end=True)
         return ReplayOutcome(self.run, mismatch_seq=self.next_index + 1)
 
@@ -204,6 +206,10 @@ class _Replayer:
         if self.overrides is None:
             return event.limits
         return limits_with_overrides(self.plan, self.overrides, context.get("task_scope"))
+
+
+def _is_redirect(event: RunEvent) -> bool:
+    return isinstance(event, HandedOff) and bool(event.proposed)
 
 
 def _comparison_key(event: RunEvent) -> tuple[object, ...]:

@@ -14,6 +14,7 @@ Rules checked after every event (docs/requirements.md):
   certificate (K14, K23)
 - an answer settles an open approval in time, from a person with the right to give it (design 6)
 - only the terminator ends a team, apart from rules and people (H5)
+- a handoff leads elsewhere only where the definition says so, once a stretch for each edge (K30)
 
 and after every decision: a refusal changed nothing (except clocks that were due anyway), the
 previous state was not modified, an ended run stays unchanged, every wait has a deadline, no work
@@ -23,6 +24,7 @@ begins beyond the running time, and effects tell the outside world what it must 
 from collections import Counter
 from collections.abc import Callable
 from datetime import datetime, timedelta
+from itertools import pairwise
 from typing import Any, ClassVar, cast
 
 import msgspec
@@ -134,6 +136,7 @@ class InvariantChecker:
         self.open_approvals: dict[str, tuple[str, ...]] = {}
         """Open approvals, and who has approved each."""
         self.counts: Counter[str] = Counter()
+        self.redirected: set[tuple[str, str]] = set()
         self.fence = 0
         self.steps_seeking_lock: set[str] = set()
         """Commit nodes that requested the lock."""
@@ -299,6 +302,12 @@ class InvariantChecker:
         if not event.accepted:
             return
         expect(self._last_report is not None, "a handoff follows a result", event)
+        for target, other in pairwise((*event.proposed, event.target)):
+            edge = (event.source, target)
+            ways = self.plan.agents[event.source].when_exhausted
+            expect(ways.get(target) == other, "a redirect is what the definition names", event)
+            expect(edge not in self.redirected, "an edge leads elsewhere once a stretch", event)
+            self.redirected.add(edge)
         self._count_figure("handoffs")
         self._count_figure("transitions")
         self.visits = {event.source if event.already_done else event.target: Visit()}
@@ -313,6 +322,7 @@ class InvariantChecker:
             )
             expect(allowed, "only a person opens a new stretch", event)
             self.counts.clear()
+            self.redirected.clear()
             self.stretches += 1
         else:
             self._count_figure("transitions")

@@ -34,6 +34,7 @@ END_STATUSES = ("done_success", "done_success", "done_partial", "aborted_stuck")
 BLOCK_DEPTH_MAX = 2
 EXTRA_EDGE_CHANCE = 0.3
 """Chance that a node has one more conditional edge, an agent one more handoff."""
+REDIRECT_CHANCE = 0.7
 EDGE_REACH_ITEMS = 4
 """How far ahead edges lead, so that larger workflows have longer paths."""
 
@@ -304,12 +305,13 @@ def random_team(
     once: bool = True,
     limits: bool = True,
     soft_limits: bool = False,
+    redirects: bool = True,
 ) -> dict[str, Any]:
     """Return a valid team with this number of agents.
 
     `review`: with a reviewing person, without, or (None) at random. `once`: with tasks that are
     done once per run. `limits`: low hard limits, else the defaults. `soft_limits`: sometimes low
-    soft limits too.
+    soft limits too. `redirects`: mostly with handoffs that lead elsewhere when they are exhausted.
     """
     names = [f"a{i}" for i in range(max(1, agents))]
     handoffs: dict[str, list[str]] = {name: [] for name in names}
@@ -331,9 +333,28 @@ def random_team(
     if not reviewed or rng.random() < 0.5:
         document["terminator"] = rng.choice(names)
     document["agents"] = [_draw_agent(rng, name, handoffs[name], once=once) for name in names]
+    if redirects:
+        _add_redirects(rng, document)
     document["initial_phase"] = "begun" if rng.random() < 0.5 else ""
     document["stop_rules"] = _draw_team_limits(rng, hard=limits, soft=soft_limits)
+    if any("when_exhausted" in agent for agent in document["agents"]) and rng.random() < 0.7:
+        document["stop_rules"] |= {"max_edge": rng.choice((1, 1, 2)), "repeat_limit": 2}
     return document
+
+
+def _add_redirects(rng: Random, document: dict[str, Any]) -> None:
+    """Let the targets of an agent lead to later ones of its list, or to the terminator (K30)."""
+    for agent in document["agents"]:
+        targets = [to for to in agent["hands_off_to"] if to != REVIEW_STEP_ID]
+        terminator = document.get("terminator", "")
+        others = [*targets, terminator] if terminator not in (*targets, "") else targets
+        redirects = {
+            target: rng.choice(others[i + 1 :])
+            for i, target in enumerate(targets)
+            if others[i + 1 :] and rng.random() < REDIRECT_CHANCE
+        }
+        if redirects:
+            agent["when_exhausted"] = redirects
 
 
 def _draw_review(rng: Random, names: list[str]) -> dict[str, Any]:

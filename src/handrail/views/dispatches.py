@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from handrail.kernel.definition.limits import Constraints
-from handrail.views.view_types import Handoff, HumanAct, Iteration, Step, View
+from handrail.views.view_types import Handoff, HumanAct, Iteration, RedirectView, Step, View
 
 
 class TaskBrief(View):
@@ -152,3 +152,5 @@ class DispatchView(View, tag="step", tag_field="kind"):
     """Who the agent is, to whom it may turn, and what is counted; empty from an older server."""
     question: str | None = None
     """The agent's own question, which `answer` answers."""
+    redirected: RedirectView | None = None
+    """Why this agent has the turn, if another was proposed."""

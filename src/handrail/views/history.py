@@ -39,12 +39,13 @@ from handrail.kernel.run.state import ApprovalKind, PendingApproval, Run, RunSta
 from handrail.kernel.stop.alike import AlikeKind
 from handrail.kernel.stop.ledger import REASONS_KEPT, Ledger, edge_key
 from handrail.kernel.stop.rules import counts_handoffs
-from handrail.views.steps import Events, started_event
+from handrail.views.steps import Events, enumerate_events, started_event
 from handrail.views.view_types import (
     Handoff,
     HumanAct,
     Iteration,
     LoopCounter,
+    RedirectView,
     TransitionView,
     View,
 )
@@ -204,6 +205,7 @@ def handoff_sequence(events: Events) -> tuple[Handoff, ...]:
                     already_done=event.already_done,
                     task=event.task,
                     number=number if event.accepted else 0,
+                    proposed="".join(event.proposed[:1]),
                 )
             )
         elif isinstance(event, Moved) and counts_moves and not event.renews and not event.spends:
@@ -219,6 +221,31 @@ def handoff_sequence(events: Events) -> tuple[Handoff, ...]:
                 )
             )
     return tuple(handoffs)
+
+
+def redirects(events: Events) -> tuple[RedirectView, ...]:
+    """Return the handoffs that a rule led elsewhere."""
+    return tuple(
+        RedirectView(
+            from_=event.source,
+            proposed=event.proposed[0],
+            to=event.target,
+            rule=event.rule or "",
+            step=step - event.already_done,
+        )
+        for _, step, event in enumerate_events(events)
+        if isinstance(event, HandedOff) and event.accepted and event.proposed
+    )
+
+
+def last_redirect(events: Events) -> RedirectView | None:
+    """Return the redirect that led to the present turn, if one did."""
+    for event in reversed(events):
+        if isinstance(event, HandedOff) and event.accepted:
+            return redirects(events)[-1] if event.proposed else None
+        if isinstance(event, Moved):
+            return None
+    return None
 
 
 def transitions(events: Events) -> tuple[TransitionView, ...]:

@@ -27,6 +27,7 @@ from handrail.views.view_types import (
     Handoff,
     Iteration,
     LoopCounter,
+    RedirectView,
     RuleCount,
     RunWarning,
     UsageView,
@@ -86,6 +87,7 @@ class RunView(RunSummary, kw_only=True):
     soft_rules: dict[str, RuleCount]
     """Counts of the soft rules since the last progress, by rule name."""
     handoff_sequence: tuple[Handoff, ...]
+    redirects: tuple[RedirectView, ...]
     warnings: tuple[RunWarning, ...]
     iterations: tuple[Iteration, ...]
     updated_at: datetime
@@ -166,6 +168,7 @@ def run_view(plan: Plan, run: Run, events: steps.Events, now: datetime) -> RunVi
         loop_counters=history.loop_counters(run, events, rework_limits(plan)),
         soft_rules=soft_rule_counts(run),
         handoff_sequence=history.handoff_sequence(events),
+        redirects=history.redirects(events),
         warnings=steps.warnings(events),
         iterations=history.iterations(events),
         updated_at=events[-1].at,

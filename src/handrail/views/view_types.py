@@ -33,6 +33,19 @@ class Handoff(View, frozen=True, kw_only=True):
     already_done: bool = False
     task: str = ""
     number: int = 0
+    proposed: str = ""
+    """The target that the agent named, where a rule led the turn elsewhere."""
+
+
+class RedirectView(View, frozen=True, kw_only=True):
+    """A handoff that went elsewhere: `from` proposed one agent, `rule` was against it, and the turn
+    went `to` another. `step` is the step whose result proposed it."""
+
+    from_: str = msgspec.field(name="from")
+    proposed: str
+    to: str
+    rule: str
+    step: int
 
 
 class TransitionView(View):

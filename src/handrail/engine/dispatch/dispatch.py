@@ -41,9 +41,9 @@ from handrail.views.dispatches import (
     TaskBrief,
     UsedLimits,
 )
-from handrail.views.history import handoff_sequence, human_acts, iterations
+from handrail.views.history import handoff_sequence, human_acts, iterations, last_redirect
 from handrail.views.steps import Events, steps
-from handrail.views.view_types import Handoff, HumanAct, Iteration, Step
+from handrail.views.view_types import Handoff, HumanAct, Iteration, RedirectView, Step
 
 
 class Bead(Value):
@@ -194,6 +194,11 @@ class Dispatch:
         return handoff_sequence(self.events)
 
     @property
+    def redirected(self) -> RedirectView | None:
+        """Why this agent has the turn, if another was proposed."""
+        return last_redirect(self.events)
+
+    @property
     def people(self) -> tuple[HumanAct, ...]:
         return human_acts(self.events)
 
@@ -251,6 +256,7 @@ def dispatch_view(
         remaining=dispatch.remaining,
         briefing=dispatch.briefing,
         question=dispatch.question or None,
+        redirected=dispatch.redirected,
     )
 
 

@@ -393,7 +393,13 @@ def longest_walk(team: Team, *, to_review: bool) -> int | None:
     """
     if team.metadata.get("guarded"):
         return None
-    targets = {agent.id: allowed_targets(team, agent, to_review=to_review) for agent in team.agents}
+    targets = {
+        agent.id: {
+            *allowed_targets(team, agent, to_review=to_review),
+            *_redirects_beyond_handoffs(agent),
+        }
+        for agent in team.agents
+    }
     depth: dict[str, int] = {REVIEW_STEP_ID: 0} if team.review else {}
     on_path: set[str] = set()
     stack = [(team.start, False)]
@@ -418,6 +424,11 @@ def allowed_targets(team: Team, agent: Agent, *, to_review: bool) -> tuple[str, 
     return (*agents, REVIEW_STEP_ID) if reviewed and to_review else agents
 
 
+def _redirects_beyond_handoffs(agent: Agent) -> set[str]:
+    """Return the terminator if the agent reaches it by a redirect only (K30)."""
+    return {*agent.when_exhausted.values()}.difference(agent.hands_off_to)
+
+
 def bound_team(team: Team, limits: Limits, settings: Settings) -> Bound:
     """Compute the certificate of a valid team from hard limits and handoff graph (K19, K20).
 
@@ -430,7 +441,10 @@ def bound_team(team: Team, limits: Limits, settings: Settings) -> Bound:
     )
     dispatches = _smallest(turns * limits.protocol_error_limit + ASKS_MAX, limits.max_steps)
     asks = min(ASKS_MAX, dispatches)
-    once = any(task.once for agent in team.agents for task in agent.tasks)
+    is_exact = not any(
+        any(task.once for task in agent.tasks) or _redirects_beyond_handoffs(agent)
+        for agent in team.agents
+    )
     return Bound(
         dispatches=dispatches,
         handoffs=handoffs,
@@ -439,11 +453,11 @@ def bound_team(team: Team, limits: Limits, settings: Settings) -> Bound:
         asks=asks,
         time=_service_time_of_team(team, limits, settings, dispatches, asks),
         tight={
-            "dispatches": not once,
-            "handoffs": not once,
-            "transitions": not once,
+            "dispatches": is_exact,
+            "handoffs": is_exact,
+            "transitions": is_exact,
             "questions": team.review is None or _is_review_reachable(team, limits),
-            "asks": not once,
+            "asks": is_exact,
             "time": False,
         },
     )

@@ -521,7 +521,34 @@ def _check_agents(team: Team) -> Iterator[DocumentProblem]:
                     f"'{agent.id}' hands off to '{to}', which is no agent of this team",
                     _one_of_hint(sorted(ids)),
                 )
+        yield from _check_redirects(team, agent, f"$.agents[{i}].when_exhausted")
         yield from _check_tasks(agent, i, keys)
+
+
+def _check_redirects(team: Team, agent: Agent, path: str) -> Iterator[DocumentProblem]:
+    """A redirect leads from an agent of `hands_off_to` to another, or to the terminator (K30)."""
+    redirects, targets = agent.when_exhausted, {*agent.hands_off_to}
+    if team.review is not None:
+        targets.discard(REVIEW_STEP_ID)  # a loop must not become a finished result
+    for target, other in redirects.items():
+        for name in {target} - targets | {other} - targets - {team.terminator}:
+            yield _problem(
+                "bad_redirect",
+                f"{path}.{target}",
+                f"a redirect of '{agent.id}' names '{name}', which is no agent it hands off to",
+                _one_of_hint(sorted(targets)),
+            )
+        follower, visited = other, {target}
+        while follower in redirects and follower not in visited:
+            visited.add(follower)
+            follower = redirects[follower]
+        if follower == target:
+            yield _problem(
+                "redirect_cycle",
+                f"{path}.{target}",
+                f"the redirects of '{agent.id}' lead from '{target}' back to it",
+                "leave one of them out",
+            )
 
 
 def _check_tasks(agent: Agent, i: int, keys: set[str] | None) -> Iterator[DocumentProblem]:

@@ -163,6 +163,8 @@ class Agent(Value):
     tasks: tuple[Task, ...] = ()
     marker: Text = ""
     """The agent's milestones count only in a result that ends with this marker."""
+    when_exhausted: dict[Name, Name] = {}
+    """Target -> the agent that gets the turn instead where a rule is against the target (K30)."""
     description: Text = ""
 
     @property

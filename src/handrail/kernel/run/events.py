@@ -14,6 +14,7 @@ from handrail.kernel.definition.model import TerminalStatus
 from handrail.kernel.result import Result
 from handrail.kernel.run.state import Block, PendingApproval, Stop
 from handrail.kernel.stop.ledger import NO_ASSESSMENT, Assessment
+from handrail.kernel.stop.rules import StopRule
 
 
 def _snake_case(name: str) -> str:
@@ -116,6 +117,9 @@ class HandedOff(Event):
     accepted: bool = True
     already_done: bool = False
     number: int = 0
+    proposed: tuple[str, ...] = ()
+    """The targets that `rule` turned aside, the agent's own first; () for most handoffs (K30)."""
+    rule: StopRule | None = None
 
 
 class Moved(Event):

@@ -418,12 +418,17 @@ def _apply_handed_off(run: Run, event: HandedOff) -> Run:
     last_targets = run.last_targets
     if last_targets.get(event.source) != event.target:
         last_targets = {**last_targets, event.source: event.target}
+    redirected = run.redirected
+    if event.proposed:
+        edges = [ledgers.edge_key(event.source, target) for target in event.proposed]
+        redirected = (*redirected, *edges)
     return replace(
         run,
         seq=run.seq + 1,
         ledger=ledger,
         positions={position.step_id: position},
         last_targets=last_targets,
+        redirected=redirected,
     )
 
 
@@ -487,6 +492,7 @@ def _renew_stretch(run: Run, event: Moved) -> Run:
         ran=0.0,
         ran_since=None if run.ran_since is None else event.at,
         last_targets={},
+        redirected=(),
     )
 
 

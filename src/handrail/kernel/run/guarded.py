@@ -93,7 +93,7 @@ def _normalize_reported(event: Reported) -> Reported:
 
 
 def _normalize_handed_off(event: HandedOff) -> HandedOff:
-    return replace(event, task="", already_done=False, number=0)
+    return replace(event, task="", already_done=False, number=0, proposed=(), rule=None)
 
 
 def _normalize_ended(event: Ended) -> Ended:

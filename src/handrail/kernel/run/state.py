@@ -208,6 +208,8 @@ class Run(
     """Completed once-only tasks: "agent/task" -> sequence number of the result."""
     last_targets: dict[str, str] = {}
     """The last handoff target of each agent of a team."""
+    redirected: tuple[str, ...] = ()
+    """The edges of this stretch that led to another target (K30), each by its `edge_key`."""
     committers: tuple[str, ...] = ()
     ran: float = 0.0
     ran_since: datetime | None = None

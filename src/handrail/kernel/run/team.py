@@ -6,6 +6,7 @@ and another dispatch; `protocol_error_limit` faults in one visit end the run. On
 own outcome ends a run, or the last line of its own text (`text_protocol.py`). A handoff to a
 completed once-only task returns the earlier result to the source without a dispatch, and counts
 (K19).
+A handoff that a loop rule is against may lead elsewhere (`redirect.py`, K30).
 """
 
 from msgspec.structs import replace
@@ -16,6 +17,7 @@ from handrail.kernel.definition.plan import Plan
 from handrail.kernel.result import Outcome, Result
 from handrail.kernel.run.decision_builder import DecisionBuilder, expected_paths, first_line
 from handrail.kernel.run.events import Ended, HandedOff, Moved, Reported
+from handrail.kernel.run.redirect import Redirect, find_redirect
 from handrail.kernel.run.state import ApprovalKind, Position, PositionPhase, Run, Stop
 from handrail.kernel.run.text_protocol import COMPLETE_MARKER, TERMINATE_MARKER, apply_text_protocol
 from handrail.kernel.stop.ledger import assess_result, show_findings
@@ -303,6 +305,9 @@ def _request_review(
 def _hand_off(
     builder: DecisionBuilder, position: Position, result: Result, fired: list[FiredRule]
 ) -> None:
+    redirect = find_redirect(builder, builder.plan.agents[position.step_id], result, fired)
+    if redirect is not None:
+        result, fired = replace(result, to=redirect.target, task=""), []
     task = choose_task(builder, builder.plan.agents[result.to], result.task)
     if (
         position.step_id == builder.plan.team.start
@@ -313,7 +318,9 @@ def _hand_off(
             f"'{position.step_id}' hands to '{result.to}' twice in a row",
             position.step_id,
         )
-    _record_handoff(builder, position, result.to, result.reason, task.id if task else "", fired)
+    _record_handoff(
+        builder, position, result.to, result.reason, task.id if task else "", fired, redirect
+    )
 
 
 def _record_handoff(
@@ -323,6 +330,7 @@ def _record_handoff(
     reason: str,
     task: str,
     fired: list[FiredRule],
+    redirect: Redirect | None = None,
 ) -> bool:
     """Record the handoff and end the run if a rule fired; return True if the run goes on."""
     handoff_fired = builder.judge_handoff(position.step_id, target)
@@ -346,8 +354,17 @@ def _record_handoff(
             accepted=accepted,
             already_done=is_replayed and accepted,
             number=builder.run.ledger.handoffs + 1 if accepted else 0,
+            proposed=redirect.proposed if redirect is not None else (),
+            rule=redirect.rule if redirect is not None else None,
         )
     )
+    if redirect is not None:
+        builder.warn(
+            "redirected",
+            f"'{position.step_id}' wanted to hand off to '{redirect.proposed[0]}'; it goes to "
+            f"'{target}' instead ({redirect.rule}: {redirect.reason})",
+            position.step_id,
+        )
     if fired or handoff_fired or step_fired:
         builder.stop([*fired, *handoff_fired, *step_fired], position.step_id)
     return builder.run.terminal_status is None

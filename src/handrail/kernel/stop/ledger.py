@@ -526,7 +526,7 @@ def assess_result(
         if check.exit_code != 0
     )
     state = ledger.measured if evidence.measured else ledger.claimed
-    goal = short_key(f"{agent}/{task}" if task else agent)
+    goal = research_goal(agent, task)
     changed, returned, known_changed, created = _compare_files(state, evidence, paths)
     facts = [*_newly_green_checks(state, evidence), *_fewer_failures(state, evidence)]
     if evidence.score is not None and is_better_score(
@@ -560,6 +560,11 @@ def assess_result(
         goal=goal if evidence.score is not None else "",
         news=news,
     )
+
+
+def research_goal(agent: str, task: str) -> str:
+    """Return the key of the goal that an agent's scores at a task belong to."""
+    return short_key(f"{agent}/{task}" if task else agent)
 
 
 def show_findings(limits: Limits, agent: str, result: Result) -> Result:

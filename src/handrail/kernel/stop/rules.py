@@ -16,7 +16,7 @@ its seventh step. Every citation is necessary: without any of the cited events t
 have fired.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from datetime import datetime
 from enum import StrEnum
 from operator import attrgetter
@@ -31,7 +31,14 @@ from handrail.kernel.result import NO_EVIDENCE, TOOL_PATH_PREFIX, Evidence
 from handrail.kernel.stop.alike import ALIKE_KINDS, AlikeStep, alike_steps, describe_finding
 from handrail.kernel.stop.constraint_patterns import is_command_forbidden, is_path_forbidden
 from handrail.kernel.stop.findings import FindingKind, StepFinding
-from handrail.kernel.stop.ledger import CITATIONS_MAX, EdgeCount, ErrorCount, Ledger, Tally
+from handrail.kernel.stop.ledger import (
+    CITATIONS_MAX,
+    EdgeCount,
+    ErrorCount,
+    Ledger,
+    ResearchScores,
+    Tally,
+)
 from handrail.kernel.stop.news import (
     cycle_agents,
     cycle_steps,
@@ -241,6 +248,31 @@ def _research(ctx: RuleContext) -> FiredRule | None:
                 names=(goal,),
             )
     return None
+
+
+def judge_research(ledger: Ledger, limits: Limits, goals: Collection[str]) -> FiredRule | None:
+    """Return why another visit for these goals would be in vain: research is good or exhausted, and
+    was visited since without gain. This ends no run; it may turn a handoff aside (K30)."""
+    entries = [
+        state.research[goal]
+        for state in (ledger.measured, ledger.claimed)
+        for goal in goals
+        if goal in state.research
+    ]
+    if not entries or any(_is_worth_a_visit(limits, scores) for scores in entries):
+        return None
+    best = max(scores.best for scores in entries)
+    return FiredRule(
+        rule=StopRule.RESEARCH_EXHAUSTED,
+        reason=f"research has a best score of {best:g}, and the last visit brought no better one",
+    )
+
+
+def _is_worth_a_visit(limits: Limits, scores: ResearchScores) -> bool:
+    if limits.research_limit is None:
+        return True
+    visits_max = 1 if scores.best >= limits.research_good else limits.research_limit
+    return scores.stale.count < visits_max
 
 
 def _same_error(ctx: RuleContext) -> FiredRule | None:
@@ -584,6 +616,10 @@ class RuleKind(StrEnum):
     END = "end"
 
 
+REDIRECTING_RULES = frozenset(
+    {StopRule.RESEARCH_EXHAUSTED, StopRule.REPEATED_PATTERN, StopRule.MAX_EDGE}
+)
+"""Rules against a handoff that lead to another target where the definition names one (K30)."""
 CONSTRAINT_KINDS = (RuleKind.CONSTRAINT, RuleKind.BUDGET)
 Rule = Callable[[RuleContext], FiredRule | None]
 HeadroomUnit = Literal["moves", "tokens", "cost", "seconds", "repeats"]
