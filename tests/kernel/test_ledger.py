@@ -291,17 +291,6 @@ def test_going_back_to_earlier_contents_is_oscillation_and_neither_progress_nor_
 # Claims
 
 
-@pytest.mark.requirement("S6", "S16")
-def test_what_an_agent_merely_claims_counts_once_per_agent():
-    book = Book()
-    assert book.result(files(measured=False, app_py="1")) == ("claim:coder",)
-    assert not book.result(files(measured=False, app_py="2"))
-    assert not book.result(Evidence(score=0.9))
-    assert not book.result(Evidence(ticket_state="closed"))
-    assert book.result(files(measured=False, app_py="3"), agent="other") == ("claim:other",)
-    assert book.result(files(app_py="4"))
-
-
 def test_a_claim_of_nothing_new_is_no_progress_and_a_milestone_is_no_claim():
     book = Book()
     assert not book.result(Evidence())

@@ -294,7 +294,7 @@ def _allowed_outcomes(plan: Plan, position: Position) -> AllowedOutcomes:
     return AllowedOutcomes(outcomes=(*handoff, *terminate, "failure", "ask"), to=to)
 
 
-_NON_NUMERIC_LIMITS = ("constraints", "profile")
+_NON_NUMERIC_LIMITS = ("constraints", "evidence", "profile")
 
 
 def build_briefing(plan: Plan, run: Run, position: Position) -> Briefing:

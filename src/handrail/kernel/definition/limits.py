@@ -18,6 +18,7 @@ Seconds = Annotated[float, Meta(ge=0, le=10 * 365 * 86400)]
 Share = Annotated[float, Meta(ge=0, le=1)]
 GlobPattern = Annotated[str, Meta(min_length=1, max_length=1_000, pattern=r"\S")]
 
+EvidenceKind = Literal["claims", "measured"]
 OscillationBy = Literal["returns", "cycles"]
 ProfileName = Literal["strict", "yolo", "observed", "conversation"]
 FINDING_PROFILES = ("observed", "conversation")
@@ -58,6 +59,7 @@ class StopRules(Value):
     weak_news_max: Count | UnsetType = UNSET
     free_visits: bool | UnsetType = UNSET
     oscillation_by: OscillationBy | UnsetType = UNSET
+    evidence: EvidenceKind | UnsetType = UNSET
     profile: ProfileName | UnsetType = UNSET
 
 
@@ -84,6 +86,7 @@ class Limits(Value):
     weak_news_max: int = 0
     free_visits: bool = False
     oscillation_by: OscillationBy = "returns"
+    evidence: EvidenceKind = "claims"
     profile: str = "strict"
 
     @property
@@ -197,6 +200,10 @@ LIMITS: dict[str, LimitInfo] = {
     "oscillation_by": LimitInfo(
         meaning="(`returns`: turns that went back to earlier contents; `cycles`: rounds of the "
         "same findings)"
+    ),
+    "evidence": LimitInfo(
+        meaning="(what is progress: `claims` too, a bounded number of times, or only what Handrail "
+        "`measured`)"
     ),
     "profile": LimitInfo(meaning="the column that fills what is not set"),
 }

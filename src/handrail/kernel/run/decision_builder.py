@@ -67,6 +67,20 @@ class DecisionBuilder:
         self.run = evolve(self.run, event)
         self.events.append(event)
 
+    def emit_result(self, event: Reported | Faulted) -> None:
+        """Record a result; warn of the first claim of a stretch that is no progress (K32)."""
+        self.emit(event)
+        if event.weighed.claim_refused:
+            reason = "stop_rules.evidence is 'measured'"
+            if self.run.limits.evidence == "claims":
+                reason = "it repeats another, or such claims were progress often enough"
+            self.warn(
+                "claim_not_counted",
+                f"what '{event.agent}' claims is no progress: {reason}; let Handrail measure it, "
+                "by a verifier whose evidence is measured",
+                event.step_id,
+            )
+
     def warn(self, code: str, message: str, step_id: str = "") -> None:
         self.emit(Warned(at=self.now, code=code, message=message, step_id=step_id))
 
@@ -140,7 +154,7 @@ class DecisionBuilder:
         """
         run, self.fault = self.run, message
         agent = position.step_id if run.kind == "team" else position.agent
-        self.emit(
+        self.emit_result(
             Faulted(
                 at=self.now,
                 step_id=position.step_id,

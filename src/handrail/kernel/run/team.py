@@ -54,7 +54,7 @@ def report(builder: DecisionBuilder, position: Position, result: Result) -> None
     )
     detail = result.data.get("phase_detail") if milestone else ""
     asking = result.outcome is ASK
-    builder.emit(
+    builder.emit_result(
         Reported(
             at=builder.now,
             step_id=position.step_id,

@@ -315,7 +315,7 @@ def report(builder: DecisionBuilder, position: Position, result: Result) -> Refu
         result.evidence,
         paths=expected_paths(builder.run, result),
     )
-    builder.emit(
+    builder.emit_result(
         Reported(
             at=builder.now,
             step_id=position.step_id,

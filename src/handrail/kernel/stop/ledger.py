@@ -12,8 +12,12 @@ Progress is (docs/requirements.md, "Progress"): a check that turned from failing
 failure set smaller than any before, a materially better score, a new milestone, a new ticket state,
 a new artefact digest. Activity is not progress: returning to an earlier digest is oscillation; of
 files that the run created only the first counts; while an error persists, file changes count at
-most `same_error_limit` times; and a mere claim of an agent (not measured by Handrail) counts once
-per agent and stretch. Claims are compared with claims and measurements with measurements.
+most `same_error_limit` times. Claims are compared with claims and measurements with measurements.
+
+A claim of an agent (not measured by Handrail) is progress if it is the best so far, a bounded
+number of times in a stretch (`CLAIM_KINDS`, K32), so that a team over HTTP that gets better goes
+on, and one that only says so is stopped; and the first claim of each agent is. With the limit
+`evidence: measured` no claim is.
 """
 
 import functools
@@ -53,6 +57,16 @@ CHECKS_KEPT = 256
 FACTS_KEPT = 1_000
 EFFECTS_KEPT = 50
 SYMBOLS_MAX = 1_000_000
+CLAIM_KINDS = {
+    "failures": ("failures", 20),
+    "score": ("score", 20),
+    "green": ("green", 20),
+    "files": ("contents", 8),
+    "ticket": ("contents", 8),
+    "created": ("created", 1),
+}
+"""Kind of claim -> the group it counts in, and how often a group is progress in a stretch; a
+created path in the whole run (K32)."""
 KEY_CHARS = 300
 DIGEST_CHARS = 24
 
@@ -144,7 +158,12 @@ class Ledger(Value):
     facts: dict[str, int] = {}
     """Facts that count as progress only once -> the step at which they counted."""
     claimants: dict[str, int] = {}
-    """Agents whose claims have postponed the soft rules (once each) -> the step."""
+    """Agents whose claims were progress in this stretch -> the step of the last one."""
+    claims: dict[str, int] = {}
+    """Claims that were progress: how many of each group of `CLAIM_KINDS`, and 1 for each command
+    and ticket state, which count once."""
+    claims_refused: bool = False
+    """Whether a claim of this stretch did not count; the run warned of it."""
     idle: Tally = Tally()
     """Steps of this epoch that reported files but changed none."""
     returns: Tally = Tally()
@@ -178,6 +197,10 @@ class Assessment(Value):
     """Agent and task, for scores."""
     news: News = News.UNSEEN
     """How much the findings bring that was not there before."""
+    claims: tuple[str, ...] = ()
+    """What an agent claims that is the best so far."""
+    claim_refused: bool = False
+    """A claim that is no progress, the first of the stretch."""
 
 
 NO_ASSESSMENT = Assessment()
@@ -267,6 +290,8 @@ def add_result(
     previous = ledger
     if assessment.progress:
         ledger = open_epoch(ledger, assessment, step)
+    elif assessment.claim_refused:
+        ledger = replace(ledger, claims_refused=True)
     if usage.tokens or usage.cost:
         ledger = add_usage(ledger, ((step, usage),))
     if assessment.news is not News.UNSEEN:
@@ -396,8 +421,22 @@ def open_epoch(ledger: Ledger, assessment: Assessment, step: int) -> Ledger:
         effects=(),
         facts=_keep_newest(facts, FACTS_KEPT),
         claimants=claimants,
+        claims=_add_claims(ledger.claims, assessment.claims),
         errors=errors,
     )
+
+
+def _add_claims(counts: dict[str, int], claims: tuple[str, ...]) -> dict[str, int]:
+    if not claims:
+        return counts
+    counts = dict(counts)
+    for claim in claims:
+        kind, _, name = claim.partition(":")
+        group, _ = CLAIM_KINDS[kind]
+        counts[group] = counts.get(group, 0) + 1
+        if name:
+            counts[claim] = 1
+    return counts
 
 
 def _add_failures(ledger: Ledger, assessment: Assessment, step: int) -> dict[str, ErrorCount]:
@@ -493,6 +532,7 @@ def renew(ledger: Ledger) -> Ledger:
         cost_step=ledger.cost_step,
         repeats=renew_repeats(ledger.repeats),
         visited=ledger.visited,
+        claims={"created": 1} if "created" in ledger.claims else {},
     )
 
 
@@ -544,8 +584,13 @@ def assess_result(
     news = News.UNSEEN
     if limits.profile in FINDING_PROFILES:
         news = assess_findings(ledger.repeats, evidence.findings)
+    claims, claim_refused = (), False
     if facts and not evidence.measured:
-        facts = [] if agent in ledger.claimants else [f"claim:{agent}"]
+        may_count = limits.evidence == "claims"
+        claims = _best_claims(ledger, evidence, facts, known_changed) if may_count else ()
+        is_progress = bool(claims) or (may_count and agent not in ledger.claimants)
+        claim_refused = not is_progress and not ledger.claims_refused
+        facts = [f"claim:{agent}"] if is_progress else []
     if milestone:
         facts += _new_facts(ledger, [f"milestone:{milestone}"])
     if news is News.STRONG:
@@ -559,7 +604,33 @@ def assess_result(
         created=created,
         goal=goal if evidence.score is not None else "",
         news=news,
+        claims=claims,
+        claim_refused=claim_refused,
     )
+
+
+def _best_claims(
+    ledger: Ledger, evidence: Evidence, facts: list[str], known_changed: bool
+) -> tuple[str, ...]:
+    """Return the claims that are the best so far and within what may count in a stretch (K32).
+
+    A command counts once, whatever its error was, and so does a state of the ticket.
+    """
+    claims = [fact for fact in facts if not fact.startswith(("green:", "files"))]
+    if any(fact.startswith("green:") for fact in facts):
+        claims += [f"green:{command}" for command in _green_commands(ledger.claimed, evidence)]
+    if "files" in facts:
+        claims.append("files" if known_changed else "created")
+    counted: list[str] = []
+    counts = ledger.claims
+    for claim in dict.fromkeys(claims):
+        kind, _, name = claim.partition(":")
+        group, claims_max = CLAIM_KINDS[kind]
+        is_repeated = bool(name) and claim in ledger.claims
+        if not is_repeated and counts.get(group, 0) < claims_max:
+            counted.append(claim)
+            counts = {**counts, group: counts.get(group, 0) + 1}
+    return tuple(counted)
 
 
 def research_goal(agent: str, task: str) -> str:
@@ -668,10 +739,16 @@ def _may_count_files(ledger: Ledger, limits: Limits, standing_errors: tuple[str,
 
 def _newly_green_checks(state: EvidenceState, evidence: Evidence) -> Iterable[str]:
     """Yield checks that turned green, once per error: a flapping check is not progress."""
+    for command in _green_commands(state, evidence):
+        yield f"green:{command[:200]}:{state.checks[command][-12:]}"
+
+
+def _green_commands(state: EvidenceState, evidence: Evidence) -> Iterable[str]:
+    """Yield the keys of the commands that had failed and passed now."""
     for check in evidence.checks:
-        previous_signature = state.checks.get(short_key(check.command), "")
-        if check.exit_code == 0 and previous_signature:
-            yield f"green:{check.command[:200]}:{previous_signature[-12:]}"
+        command = short_key(check.command)
+        if check.exit_code == 0 and state.checks.get(command):
+            yield command
 
 
 def _fewer_failures(state: EvidenceState, evidence: Evidence) -> Iterable[str]:
