@@ -59,7 +59,7 @@ def test_every_error_is_printed_with_file_place_message_and_hint(tmp_path: Path)
     assert called.code == 1
     for code in ("bad_limit", "undefined_role", "dangling_edge", "bad_condition", "unreachable"):
         assert f"[{code}]" in called.out
-    assert " error at $.nodes[1].role: 'a' wants the role 'wizard'" in called.out
+    assert " error at $.nodes[1].role: 'a' has the role 'wizard'" in called.out
     assert "    one of backend-engineer, ceo" in called.out
     assert called.out.splitlines()[-1].startswith(f"{path}: not valid, ")
 
@@ -116,7 +116,9 @@ def test_warnings_are_printed_and_no_error(tmp_path: Path):
     called = run_command("check", write_definition(tmp_path, document))
     assert called.code == 0
     assert "warning at $.stop_rules.max_handoffs: slack 0" in called.out
-    assert "warning at $.tite: 'tite' is not read [unknown_field]" in called.out
+    assert (
+        "warning at $.tite: 'tite' is not a known key and is ignored [unknown_field]" in called.out
+    )
 
 
 def test_a_limit_that_no_run_can_meet_is_a_warning_in_stronger_words(tmp_path: Path):

@@ -151,7 +151,7 @@ def test_answers_come_from_a_file_one_a_line(tmp_path: Path):
     called = run_command("run", "finance", "--answers", answers)
     assert called.code == 0
     assert "| tax 10% 7.00" in called.out
-    assert "could mean either or nothing" in called.out
+    assert "is neither a clear approval nor a clear rejection" in called.out
     assert "Done: you approved the result." in called.out
     assert "4 of 20 handoffs in 2 stretches" in called.out
 
@@ -178,7 +178,10 @@ def test_a_typo_in_a_definition_is_told_before_it_is_run(tmp_path: Path):
     called = run_command("run", path)
     assert called.code == 0
     line = Path(path).read_text().splitlines().index("tite: x") + 1
-    told = f"{path}:{line}: warning at $.tite: 'tite' is not read [unknown_field]"
+    told = (
+        f"{path}:{line}: warning at $.tite: 'tite' is not a known key and is ignored "
+        "[unknown_field]"
+    )
     assert called.err.startswith(f"handrail run: {told}")
 
 

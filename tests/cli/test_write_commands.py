@@ -67,8 +67,8 @@ def test_what_could_mean_either_is_not_taken_and_the_choices_are_named(
     run = targets.runs["waiting"]
     refused(
         ask("answer", f"{run}.q1", "hm"),
-        f"the answer to '{run}.q1' could mean either or nothing; say which is meant: "
-        "approve, reject, revise, with --decision",
+        f"the answer to '{run}.q1' is neither a clear approval nor a clear rejection; "
+        "send a decision: approve, reject, revise, with --decision",
     )
     refused(ask("answer", f"{run}.q1", "--decision", "revise"), "revis")
     assert f"{run}.q1" in ask("answer").out, "still open"
@@ -160,7 +160,7 @@ def test_a_typo_in_the_definition_of_a_bead_is_told(ask: Any, here: Path):
     called = ask("bead", "create", path, "--title", "x")
     assert called.code == 0
     (line,) = called.err.splitlines()
-    assert "warning at $.tite: 'tite' is not read [unknown_field]" in line
+    assert "warning at $.tite: 'tite' is not a known key and is ignored [unknown_field]" in line
 
 
 def test_a_bead_has_the_context_that_is_given_as_text_or_in_a_file(ask: Any, here: Path):

@@ -71,7 +71,10 @@ def test_a_result_larger_than_its_share_is_refused_and_a_smaller_one_is_then_tak
     run = held(FEW)
     share = RESULTS_BYTES_MAX // FEW
     said = refused(run, lambda: bring(run, share + 1), "result_too_large")
-    assert said == f"the result has {share + 1:,} bytes; one of {FEW} in this run has {share:,}"
+    assert said == (
+        f"the result has {share + 1:,} bytes; "
+        f"in a run of at most {FEW} dispatches each may have {share:,}"
+    )
     assert bring(run, share).refusal is None
     assert run.replayed() == run.run
 
@@ -92,7 +95,7 @@ def test_a_single_dispatch_has_no_more_than_one_value_may_be() -> None:
     run = held(1)
     text = SIX_BYTES * (VALUE_BYTES_MAX // 6)
     said = refused(run, lambda: run.succeed(text=text), "result_too_large")
-    assert said.endswith(f"one of 1 in this run has {VALUE_BYTES_MAX:,}")
+    assert said.endswith(f"in a run of at most 1 dispatches each may have {VALUE_BYTES_MAX:,}")
     assert run.succeed(text=text[: VALUE_BYTES_MAX // 60]).refusal is None
 
 

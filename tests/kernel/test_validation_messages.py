@@ -38,8 +38,8 @@ class Form(msgspec.Struct, forbid_unknown_fields=True):
         ("blue", Literal["red"], "'blue' is not one of the choices"),
         ({}, Form, "lacks `a`"),
         ({"a": 1, "b": 2}, Form, "has an unknown `b`"),
-        ("a\x07b", Name, "has a character that may not be there, as one that cannot be seen"),
-        ("a\u202eb", Name, "has a character that may not be there, as one that cannot be seen"),
+        ("a\x07b", Name, "contains a character that is not allowed, such as an invisible one"),
+        ("a\u202eb", Name, "contains a character that is not allowed, such as an invisible one"),
     ],
 )
 def test_a_value_that_does_not_fit(value: object, wanted: Any, told: str):

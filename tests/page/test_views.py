@@ -29,7 +29,7 @@ def test_an_error_stands_at_its_line_while_it_is_typed_and_a_valid_text_becomes_
     text.fill(json.dumps(wrong, indent=2))
     expect(page.locator(".invalid")).to_contain_text("1 error")
     mark = page.locator(".marks button").first
-    expect(mark).to_contain_text("names no role")
+    expect(mark).to_contain_text("has no role")
     line = int(mark.inner_text().split(":")[0].removeprefix("Line "))
     assert "{" in json.dumps(wrong, indent=2).splitlines()[line - 1]
     expect(page.locator(".gutter-error")).to_have_text(str(line))

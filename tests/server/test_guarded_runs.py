@@ -172,7 +172,7 @@ def test_two_servers_on_one_postgresql_hear_of_one_run_and_take_each_word_once(p
                 client.execute(word)
                 assert {c.execute(word).id for c in (a, b)} == {run_id}
             asked = b.guarded_runs.request_approval(run_id, "may I?", 3600).question
-            with pytest.raises(ConflictError, match="waits for a person"):
+            with pytest.raises(ConflictError, match="waits for a person's answer"):
                 a.guarded_runs.record(run_id, ways[:1], at)
             person.approvals.answer(asked, "do")
             assert a.approvals.get(asked).status == "answered"

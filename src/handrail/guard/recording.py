@@ -190,4 +190,6 @@ async def _known_team(engine: Engine, team: str) -> dict[str, Any]:
 
 def _refuse_if_unusable(problem: str) -> None:
     if problem:
-        refuse("unusable", f"it cannot be recorded: {problem}", "correct it and send it again")
+        refuse(
+            "unusable", f"the run cannot be recorded: {problem}", "correct it and record it again"
+        )

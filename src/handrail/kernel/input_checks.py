@@ -55,13 +55,13 @@ def find_json_problem(value: object) -> str:
         item, depth = stack.pop()
         size += len(item) + 1 if isinstance(item, str) else 1
         if size > VALUE_BYTES_MAX:
-            return f"it is larger than {VALUE_BYTES_MAX:,} characters"
+            return f"the value is larger than {VALUE_BYTES_MAX:,} characters"
         if isinstance(item, dict | list | tuple):
             if depth >= DEPTH_MAX:
-                return f"it is nested more than {DEPTH_MAX} deep"
+                return f"the value is nested more than {DEPTH_MAX} levels deep"
             values += len(item)  # pyright: ignore[reportUnknownArgumentType] - any JSON
             if values > VALUE_ITEMS_MAX:
-                return f"it has more than {VALUE_ITEMS_MAX:,} values"
+                return f"the value has more than {VALUE_ITEMS_MAX:,} entries"
             if isinstance(item, dict):
                 stack.extend((key, KEY_DEPTH) for key in item)  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType] - any JSON
                 item = item.values()  # pyright: ignore[reportUnknownVariableType] - any JSON
@@ -74,17 +74,15 @@ def find_json_problem(value: object) -> str:
 def _scalar_problem(value: object, *, is_key: bool) -> str:
     if isinstance(value, str):
         if "\0" in value:
-            return "a text has a NUL in it"
-        return (
-            "" if value.isascii() or _is_encodable(value) else "a text has a lone surrogate in it"
-        )
+            return "a text contains a NUL character"
+        return "" if value.isascii() or _is_encodable(value) else "a text contains a lone surrogate"
     if is_key:
-        return "a key of an object is no text"
+        return "a key of an object is not a text"
     if isinstance(value, float) and not isfinite(value):
-        return f"a number is {value}"
+        return f"a number is {value}, which JSON cannot represent"
     if value is None or isinstance(value, bool | int | float):
         return ""
-    return f"a {type(value).__name__} is no JSON value"
+    return f"a value of type {type(value).__name__} is not JSON"
 
 
 def _is_encodable(text: str) -> bool:
@@ -99,14 +97,14 @@ def find_bad_figures(result: Result) -> str:
     """Describe the first invalid value in the usage or evidence; "" if all are valid."""
     usage, evidence = result.usage, result.evidence
     if is_bad_usage(usage):
-        return f"the usage has a figure that is not within 0 and {FIGURE_MAX:,}"
+        return f"tokens or cost of the usage are not within 0 and {FIGURE_MAX:,}"
     if evidence.score is not None and not -FIGURE_MAX <= evidence.score <= FIGURE_MAX:
-        return f"the score is not within {-FIGURE_MAX:,} and {FIGURE_MAX:,}"
+        return f"the score {evidence.score:g} is not within {-FIGURE_MAX:,} and {FIGURE_MAX:,}"
     checks = [value for check in evidence.checks for value in (check.command, check.stderr)]
     if len(evidence.checks) > CHECKS_MAX or len(evidence.files or ()) > FILES_MAX:
-        return f"it has more than {CHECKS_MAX} checks or {FILES_MAX} files"
+        return f"the evidence has more than {CHECKS_MAX} checks or {FILES_MAX:,} files"
     if any(len(path) > PATH_CHARS_MAX for path in evidence.files or ()):
-        return f"a path is longer than {PATH_CHARS_MAX} characters"
+        return f"a path of the evidence is longer than {PATH_CHARS_MAX:,} characters"
     texts = [evidence.files, evidence.failures, evidence.ticket_state, checks]
     return find_json_problem([value for value in texts if value])
 
@@ -130,6 +128,6 @@ def check_context_size(context: dict[str, Any], added: dict[str, Any]) -> Refusa
         return None
     return refuse(
         "context_too_large",
-        f"with this the bead's context cannot be stored: {problem}",
-        "take something out of it (a null removes a key), or add less",
+        f"the bead's context would become too large to store: {problem}",
+        "remove keys from the context (send null for a key), or add less",
     )

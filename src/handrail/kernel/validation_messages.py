@@ -38,5 +38,5 @@ def explain_validation_error(message: str) -> str:
     if match := _FIELD.match(message):
         return f"lacks `{match[2]}`" if match[1][0] == "m" else f"has an unknown `{match[2]}`"
     if _PATTERN.match(message):
-        return "has a character that may not be there, as one that cannot be seen"
+        return "contains a character that is not allowed, such as an invisible one"
     return message

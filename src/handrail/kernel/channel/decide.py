@@ -115,7 +115,7 @@ def _rest(builder: ChannelDecisionBuilder, command: ev.Rest) -> Refusal | None:
     if not command.reason.strip():
         return Refusal(
             code="no_reason",
-            message=f"channel {channel.id!r} was told to rest without a reason",
+            message=f"the order to rest in channel {channel.id!r} has no reason",
             hint="name the rule that fired",
         )
     if channel.resting or channel.rest_ordered:

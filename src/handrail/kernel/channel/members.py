@@ -110,7 +110,8 @@ def _check_seconds(
     return Refusal(
         code="bad_seconds",
         message=(
-            f"{describe_agent(builder, agent_id)}: {seconds} is no duration for a turn or a wait"
+            f"{describe_agent(builder, agent_id)}: {seconds} seconds is not a valid "
+            "duration of a turn or a wait"
         ),
         hint=f"give more than 0 and at most {TURN_SECONDS_MAX:.0f} seconds",
     )

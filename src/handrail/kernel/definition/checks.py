@@ -47,7 +47,7 @@ def workflow_warnings(workflow: Workflow) -> list[DocumentProblem]:
             code="nobodys_task",
             path=f"$.nodes[{i}].role",
             message=f"task '{node.id}' is for the role 'ceo', which no agent may have",
-            hint="nobody will take it, and it escalates; use an approval node",
+            hint="no agent can claim this task, so it escalates; use a node of type approval",
         )
         for i, node in enumerate(workflow.nodes)
         if node.type is NodeType.TASK and node.role == "ceo"
@@ -84,7 +84,7 @@ def _check_ids(workflow: Workflow) -> Iterator[DocumentProblem]:
                     code=f"duplicate_{noun}",
                     path=f"$.{path}",
                     message=f"{count} {noun}s have the id '{duplicate}'",
-                    hint="rename one",
+                    hint="ids are unique: rename all but one",
                 )
 
 
@@ -104,25 +104,25 @@ def _check_role(node: Node, path: str, known_roles: set[str]) -> Iterator[Docume
         yield DocumentProblem(
             code="wrong_role",
             path=path,
-            message=f"'{node.id}' is a {node.config.kind} node, which only "
-            f"'{required_role}' may work",
-            hint=f"role: {required_role}",
+            message=f"'{node.id}' has kind '{node.config.kind}' and the role '{node.role}'; "
+            f"that kind needs the role '{required_role}'",
+            hint=f"set role: {required_role}, without role_from",
         )
     elif not node.role:
         yield DocumentProblem(
             code="missing_role",
             path=path,
-            message=f"{node.type} '{node.id}' names no role",
-            hint="add a role; with role_from it is the one to fall back on",
+            message=f"{node.type} '{node.id}' has no role",
+            hint="add a role; with role_from, it is the fallback",
         )
     elif node.role and node.role not in known_roles:
-        message = f"'{node.id}' wants the role '{node.role}', which nobody defined"
+        message = f"'{node.id}' has the role '{node.role}', which is not defined"
         examples = ", ".join(sorted(known_roles)[:NAMED_NODES_MAX])
         yield DocumentProblem(
             code="undefined_role",
             path=path,
             message=message,
-            hint=f"one of {examples}; or add it to the definition's roles",
+            hint=f"use one of {examples}; or add the role to the definition's roles",
         )
 
 
@@ -140,23 +140,23 @@ def _check_config(node: Node, path: str) -> Iterator[DocumentProblem]:
             yield DocumentProblem(
                 code="misplaced_config",
                 path=f"{path}.{key}",
-                message=f"'{key}' stands on {node.type} '{node.id}'",
-                hint=f"it is for {', '.join(types)} nodes",
+                message=f"'{key}' has no effect on '{node.id}', a node of type {node.type}",
+                hint=f"remove it; it is for nodes of type {', '.join(types)}",
             )
     for name in config.approvers if node.type is NodeType.APPROVAL else ():
         if name in BUILTIN_ROLES and name not in PERSON_LEVELS:
             yield DocumentProblem(
                 code="bad_approver",
                 path=f"{path}.approvers",
-                message=f"'{node.id}' asks '{name}', a role of agents; people answer",
-                hint=f"name people, or a level: {', '.join(PERSON_LEVELS)}",
+                message=f"'{node.id}' names the approver '{name}', which is a role of agents",
+                hint=f"name people, or a role of people: {', '.join(PERSON_LEVELS)}",
             )
     if node.type is NodeType.APPROVAL and has_too_few_approvers(config.approvers, config.quorum):
         yield DocumentProblem(
             code="too_few_approvers",
             path=f"{path}.quorum",
-            message=f"'{node.id}' wants {config.quorum} approvals of "
-            f"{len(set(config.approvers))} people",
+            message=f"'{node.id}' needs {config.quorum} approvals and names "
+            f"{len(set(config.approvers))} approvers",
             hint="lower the quorum, or name more approvers",
         )
     if node.type is NodeType.END and config.status not in END_STATUSES:
@@ -164,7 +164,7 @@ def _check_config(node: Node, path: str) -> Iterator[DocumentProblem]:
             code="bad_end_status",
             path=f"{path}.status",
             message=f"end '{node.id}' cannot end a run as '{config.status}'",
-            hint=f"one of {', '.join(END_STATUSES)}",
+            hint=f"set config.status to one of {', '.join(END_STATUSES)}",
         )
 
 
@@ -194,7 +194,7 @@ def check_expression(source: str, path: str, keys: set[str] | None) -> Iterator[
             code="bad_condition",
             path=path,
             message=f"the condition does not compile: {error}",
-            hint="an expression over the bead's context such as severity >= 3",
+            hint="write an expression over the bead's context, such as severity >= 3",
         )
         return
     for name in sorted(condition.names - keys) if keys is not None else ():
@@ -202,7 +202,7 @@ def check_expression(source: str, path: str, keys: set[str] | None) -> Iterator[
             code="unknown_name",
             path=path,
             message=f"the condition names '{name}', which metadata.context does not list",
-            hint=f"list '{name}' there",
+            hint=f"add '{name}' to metadata.context",
         )
 
 
@@ -214,14 +214,14 @@ def _check_graph(graph: Graph) -> Iterator[DocumentProblem]:
             code="many_starts" if starts else "no_start",
             path="$.nodes",
             message=f"there are {len(starts)} start nodes" if starts else "there is no start node",
-            hint="exactly one, of type start",
+            hint="keep exactly one node of type start",
         )
     if not graph.ends:
         yield DocumentProblem(
             code="no_end",
             path="$.nodes",
             message="there is no end node",
-            hint="add one, of type end",
+            hint="add a node of type end",
         )
     if graph.cycle:
         around = " -> ".join(
@@ -231,7 +231,7 @@ def _check_graph(graph: Graph) -> Iterator[DocumentProblem]:
             code="cycle",
             path="$.edges",
             message=f"the edges form a cycle: {around}",
-            hint="a way back is no edge: use config.on_failure {rework, max}, or revise_to",
+            hint="edges lead forward only; to go back, use config.on_failure or config.revise_to",
         )
     if starts:
         yield from _check_covered(
@@ -271,14 +271,14 @@ def _check_outcome_edges(graph: Graph) -> Iterator[DocumentProblem]:
                 "default_edge",
                 path,
                 f"'{node.id}' has {count} success edges without a condition",
-                "exactly one: it is the last resort",
+                "keep exactly one: it is followed when no condition holds",
             )
         if len(failing) > 1:
             yield _problem(
                 "many_failure_edges",
                 path,
                 f"'{node.id}' has {len(failing)} failure edges",
-                "one at the most",
+                "keep at most one",
             )
         if failing and node.type not in CAN_FAIL:
             yield _problem(
@@ -292,7 +292,7 @@ def _check_outcome_edges(graph: Graph) -> Iterator[DocumentProblem]:
                 "failure_and_rework",
                 path,
                 f"'{node.id}' has a failure edge and a rework",
-                "one of the two (K4)",
+                "keep one of the two (K4)",
             )
 
 
@@ -328,12 +328,15 @@ def _check_way_back(
         yield _problem(
             "unknown_way_back",
             path,
-            f"'{name}' {verb} '{target}', which is no node",
-            "name a node before it",
+            f"'{name}' {verb} '{target}', but no node has that id",
+            "name a node that comes before it",
         )
     elif t == i:
         yield _problem(
-            "way_back_to_itself", path, f"'{name}' {verb} itself", "max_attempts is for retries"
+            "way_back_to_itself",
+            path,
+            f"'{name}' {verb} itself",
+            "to try the same node again, use max_attempts",
         )
     elif graph.nodes[t].type is NodeType.MERGE:
         yield _problem(
@@ -346,8 +349,8 @@ def _check_way_back(
         yield _problem(
             "way_back_not_passed",
             path,
-            f"'{name}' {verb} '{target}', which some ways to '{name}' do not pass",
-            "a way back leads to a node that lies on every path to it (K6)",
+            f"'{name}' {verb} '{target}', but not every path to '{name}' passes it",
+            f"go back to a node that lies on every path to '{name}' (K6)",
         )
 
 
@@ -362,7 +365,7 @@ def _check_blocks(graph: Graph, workflow: Workflow) -> Iterator[DocumentProblem]
                 "end_in_block",
                 f"$.nodes[{i}]",
                 f"end '{node.id}' lies inside the block of '{graph.nodes[region[0]].id}'",
-                "lead to the merge first (K9)",
+                "lead the branch to the block's merge instead (K9)",
             )
         for link in graph.succ[i]:
             if not _stays_in_block(graph, i, link.node):
@@ -371,7 +374,7 @@ def _check_blocks(graph: Graph, workflow: Workflow) -> Iterator[DocumentProblem]
                     "edge_crosses_block",
                     f"$.edges[{link.edge}]",
                     f"'{edge.from_node_id}' -> '{edge.to_node_id}' crosses a parallel block",
-                    "a block is entered at its fork and left at its merge only (K9)",
+                    "enter a block at its fork and leave it at its merge (K9)",
                 )
 
 
@@ -382,15 +385,15 @@ def _check_fork(graph: Graph, fork: int, instant: list[Link]) -> Iterator[Docume
         yield _problem(
             "one_branch",
             path,
-            f"parallel decision '{name}' has {len(heads)} branch",
-            "two or more, or drop parallel",
+            f"parallel decision '{name}' has fewer than two branches",
+            "add a branch, or remove config.parallel",
         )
     if len(set(heads)) < len(heads):
         yield _problem(
             "shared_branch",
             path,
             f"two branches of '{name}' begin at the same node",
-            "branches share no node (K9)",
+            "let each branch begin at a node of its own (K9)",
         )
     if len(meeting) != 1:
         meeting_text = (
@@ -400,7 +403,7 @@ def _check_fork(graph: Graph, fork: int, instant: list[Link]) -> Iterator[Docume
             "no_single_merge",
             path,
             f"the branches of '{name}' meet at {meeting_text}",
-            "they all lead to one merge node (K9)",
+            "lead all branches to one merge node (K9)",
         )
         return
     merge = graph.nodes[meeting[0]]
@@ -415,8 +418,8 @@ def _check_fork(graph: Graph, fork: int, instant: list[Link]) -> Iterator[Docume
         yield _problem(
             "empty_branch",
             path,
-            f"'{merge.id}' goes on at the first branch, and '{name}' has one without any work",
-            "it would cancel all others before they start: put a task or approval into it (K10)",
+            f"'{merge.id}' waits for any branch, and a branch of '{name}' has no work",
+            "that branch would cancel the rest at once: put a task or an approval into it (K10)",
         )
 
 
@@ -480,7 +483,7 @@ def _check_names(team: Team) -> Iterator[DocumentProblem]:
                 "duplicate_agent",
                 "$.agents",
                 f"{count} agents have the id '{duplicate}'",
-                "rename one",
+                "ids are unique: rename all but one",
             )
     for key in ("start", "terminator"):
         name = getattr(team, key)
@@ -488,22 +491,22 @@ def _check_names(team: Team) -> Iterator[DocumentProblem]:
             yield _problem(
                 f"unknown_{key}",
                 f"$.{key}",
-                f"the {key} '{name}' is no agent of this team",
+                f"the {key} is '{name}', but no agent of this team has that id",
                 _one_of_hint(ids),
             )
     if team.review is not None and team.start == REVIEW_STEP_ID:
         yield _problem(
             "unknown_start",
             "$.start",
-            "the start agent is the reviewing person's seat",
-            "let an agent start",
+            f"the start is '{REVIEW_STEP_ID}', which stands for the person who reviews",
+            "name an agent as the start",
         )
     if team.terminator is None and team.review is None:
         yield _problem(
             "no_terminator",
             "$.terminator",
-            "nobody may end a run: there is neither a terminator nor a review",
-            "name the agent that ends a run",
+            "no agent may end a run: the team has neither a terminator nor a review",
+            "set terminator to the agent that ends a run",
         )
 
 
@@ -518,7 +521,7 @@ def _check_agents(team: Team) -> Iterator[DocumentProblem]:
                 yield _problem(
                     "unknown_target",
                     f"$.agents[{i}].hands_off_to[{j}]",
-                    f"'{agent.id}' hands off to '{to}', which is no agent of this team",
+                    f"'{agent.id}' hands off to '{to}', but no agent of this team has that id",
                     _one_of_hint(sorted(ids)),
                 )
         yield from _check_redirects(team, agent, f"$.agents[{i}].when_exhausted")
@@ -558,7 +561,7 @@ def _check_tasks(agent: Agent, i: int, keys: set[str] | None) -> Iterator[Docume
                 "duplicate_task",
                 f"$.agents[{i}].tasks",
                 f"'{agent.id}' has {count} tasks with the id '{duplicate}'",
-                "rename one",
+                "ids are unique: rename all but one",
             )
     for j, task in enumerate(agent.tasks):
         if task.when.strip():
@@ -574,7 +577,7 @@ def _check_reachability(team: Team) -> Iterator[DocumentProblem]:
             "unreachable_terminator",
             "$.terminator",
             f"the terminator '{team.terminator}' cannot be reached from '{team.start}'",
-            "let some agent on the way hand off to it",
+            f"add it to hands_off_to of an agent that '{team.start}' reaches",
         )
     for i, agent in enumerate(team.agents):
         is_review_step = team.review is not None and agent.id == REVIEW_STEP_ID
@@ -583,7 +586,7 @@ def _check_reachability(team: Team) -> Iterator[DocumentProblem]:
                 "unreachable",
                 f"$.agents[{i}]",
                 f"'{agent.id}' cannot be reached from '{team.start}'",
-                "let somebody hand off to it",
+                "add it to hands_off_to of an agent that can be reached, or remove it",
             )
 
 
@@ -597,29 +600,30 @@ def _check_review(team: Team) -> Iterator[DocumentProblem]:
             yield _problem(
                 "unknown_target",
                 f"$.review.after[{i}]",
-                f"review comes after '{name}', which is no agent of this team",
+                f"review comes after '{name}', but no agent of this team has that id",
                 _one_of_hint(ids),
             )
     if has_too_few_approvers(review.approvers, review.quorum):
         yield _problem(
             "too_few_approvers",
             "$.review.quorum",
-            f"review wants {review.quorum} approvals of {len(set(review.approvers))} people",
+            f"review needs {review.quorum} approvals and names "
+            f"{len(set(review.approvers))} approvers",
             "lower the quorum, or name more approvers",
         )
     if review.back_to not in ids:
         yield _problem(
             "unknown_target",
             "$.review.back_to",
-            f"a revision goes back to '{review.back_to}', which is no agent of this team",
+            f"a revision goes back to '{review.back_to}', but no agent of this team has that id",
             _one_of_hint(ids),
         )
     if team.terminator is None and not set(review.after) & set(handoff_distances(team)):
         yield _problem(
             "unreachable_terminator",
             "$.review.after",
-            "no reviewed agent can be reached, and there is no terminator",
-            "review one on the way",
+            "no agent in review.after can be reached, and there is no terminator",
+            "add an agent that can be reached to review.after, or set a terminator",
         )
 
 
@@ -628,13 +632,13 @@ def _check_hard_limits(limits: Limits) -> Iterator[DocumentProblem]:
         yield _problem(
             "unbounded",
             "$.stop_rules",
-            "max_handoffs and max_steps are both off, so agents may hand over for ever",
+            "max_handoffs and max_steps are both off, so a run has no bound",
             "set at least one of them",
         )
 
 
 def _one_of_hint(names: list[str]) -> str:
-    return f"one of {', '.join(names[:20])}" if names else "add agents"
+    return f"use one of {', '.join(names[:20])}" if names else "add agents"
 
 
 def _problem(code: str, path: str, message: str, hint: str) -> DocumentProblem:

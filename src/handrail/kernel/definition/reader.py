@@ -123,11 +123,17 @@ def read_definition(
         errors: list[DocumentProblem] = []
         salvaged = _salvage(cls, normalized, "$", errors)
         if not errors:  # pragma: no cover - the two readers disagree: a defect, still no definition
-            errors.append(DocumentProblem(code="wrong_type", path="$", message="not a definition"))
+            errors.append(
+                DocumentProblem(
+                    code="wrong_type", path="$", message="the document is not a definition"
+                )
+            )
         if len(errors) > PROBLEMS_MAX:
             extra_count = len(errors) - PROBLEMS_MAX
             last = DocumentProblem(
-                code="too_many", path="$", message=f"and {extra_count} more wrong places"
+                code="too_many",
+                path="$",
+                message=f"{extra_count} more values are wrong; correct those above first",
             )
             errors[PROBLEMS_MAX:] = [last]
         return salvaged, errors, _unknown_key_warnings(cls, normalized)
@@ -145,7 +151,7 @@ def _encoding_problem(document: object) -> DocumentProblem | None:
         return DocumentProblem(
             code="not_json",
             path=_unencodable_path(document),
-            message=f"this cannot be written as JSON: {error}",
+            message=f"the value cannot be written as JSON: {error}",
         )
     return too_large_problem(size) if size > DOCUMENT_BYTES_MAX else None
 
@@ -263,7 +269,9 @@ def _salvage_field(
                     f"{_describe(value)} does not fit: it "
                     f"{explain_validation_error(str(error).split(' - at ')[0])}"
                 ),
-                hint='write seconds, or for example "10m"' if field.name in DURATION_FIELDS else "",
+                hint='write a number of seconds, or a duration such as "10m"'
+                if field.name in DURATION_FIELDS
+                else "",
             )
         )
         return UNSET
@@ -310,7 +318,7 @@ def _unknown_keys(cls: type[Value], value: object, path: str) -> Iterator[Docume
             yield DocumentProblem(
                 code="unknown_field",
                 path=f"{path}.{key[:80]}",
-                message=f"{_describe(key)} is not read",
+                message=f"{_describe(key)} is not a known key and is ignored",
                 hint=f"did you mean '{matches[0]}'?" if matches else "",
             )
         elif key in fields and (inner := fields[key][1]) is not None:
@@ -333,7 +341,7 @@ def _wrong_type(path: str, value: object, expected: str) -> DocumentProblem:
     return DocumentProblem(
         code="wrong_type",
         path=path,
-        message=f"{_describe(value)} stands where {expected} is wanted",
+        message=f"expected {expected}, got {_describe(value)}",
     )
 
 
@@ -341,7 +349,7 @@ def _describe(value: object) -> str:
     """Render the value for a message, never longer than a line."""
     if isinstance(value, Mapping):
         has_text_keys = is_mapping(typing.cast("object", value))
-        return "an object" if has_text_keys else "an object with keys that are no text"
+        return "an object" if has_text_keys else "an object whose keys are not texts"
     if isinstance(value, list | tuple):
         return "a list"
     text = repr(value) if not isinstance(value, int) or abs(value) < 10**30 else "a huge number"

@@ -99,7 +99,9 @@ def decide_and_apply(
     elif isinstance(command, Start):
         refusal = _start(builder, run, command)
     elif run is None:
-        refusal = refuse("unknown_run", f"there is no run to {type(command).__name__}", "start one")
+        refusal = refuse(
+            "unknown_run", f"{type(command).__name__}: the run does not exist", "start it first"
+        )
     elif run.terminal_status is not None:
         refusal = _refuse_ended(builder, command)
     else:
@@ -159,7 +161,11 @@ def _validate_command(command: RunCommand) -> Refusal | None:
     if isinstance(command, Report) and not problem:
         result = command.result
         if result.outcome is not None and result.outcome not in set(Outcome):
-            return refuse("unusable", f"'{result.outcome}' is no outcome", "see the contract")
+            return refuse(
+                "unusable",
+                f"'{result.outcome}' is not an outcome",
+                f"use one of {', '.join(Outcome)}",
+            )
         values = [getattr(result, name) for name in RESULT_TEXT_FIELDS]
         problem = find_json_problem([value for value in values if value]) or find_bad_figures(
             result
@@ -168,8 +174,8 @@ def _validate_command(command: RunCommand) -> Refusal | None:
         return guarded.check_author(command) if isinstance(command, Observe) else None
     return refuse(
         "unusable",
-        f"the {type(command).__name__} cannot be taken: {problem}",
-        "correct it and send it again",
+        f"{type(command).__name__} cannot be recorded: {problem}",
+        "correct the value and send it again",
     )
 
 
@@ -220,13 +226,13 @@ def _start(builder: DecisionBuilder, run: Run | None, command: Start) -> Refusal
     if plan.is_guarded:
         return refuse(
             "guarded",
-            (f"the agents of '{definition.name}' work in a program elsewhere, not for this server"),
-            "run that program, under guard",
+            f"'{definition.name}' describes a guarded program, which this server does not run",
+            "run that program under guard",
         )
     is_team = isinstance(definition, Team)
     step_id = command.from_step_id
     if step_id and not plan.has_step(step_id):
-        return refuse("unknown_place", f"'{step_id}' is not in '{definition.name}'")
+        return refuse("unknown_place", f"'{definition.name}' has no step '{step_id}'")
     review = definition.review if is_team else None
     if command.review == "required" and review is None:
         return refuse(
@@ -276,15 +282,14 @@ def _require_holder(
         return refuse(
             "late",
             f"{subject} of '{agent}' for dispatch {fence} of run '{builder.run.id}' comes "
-            "too late: "
-            "it was answered, lost, timed out or cancelled",
-            "claim again",
+            "too late: the dispatch was answered, lost, timed out or cancelled",
+            "drop the result and claim again",
         )
     if position.phase is OFFERED:
         return refuse(
             "not_claimed",
             f"dispatch {fence} of run '{builder.run.id}' has not been claimed",
-            "claim it first",
+            "claim the dispatch first",
         )
     if position.agent != agent:
         return refuse(
@@ -293,7 +298,7 @@ def _require_holder(
                 f"dispatch {fence} of run '{builder.run.id}' is held by '{position.agent}', not "
                 f"'{agent}'"
             ),
-            "report only what you hold",
+            "report only dispatches that this agent has claimed",
         )
     return position
 
@@ -304,18 +309,16 @@ def _claim(builder: DecisionBuilder, command: Claim) -> Refusal | None:
         return refuse(
             "not_offered",
             f"dispatch {command.fence} of run '{builder.run.id}' is not on offer",
-            "claim another one",
+            "claim another dispatch",
         )
     if builder.run.paused_at is not None:
         return refuse("paused", f"run '{builder.run.id}' is paused", "wait until it is resumed")
     if position.role not in command.roles:
         return refuse(
             "wrong_role",
-            (
-                f"'{position.step_id}' wants the role '{position.role}'; '{command.agent}' has "
-                "none such"
-            ),
-            "register with that role",
+            f"'{position.step_id}' needs the role '{position.role}', which '{command.agent}' does "
+            "not have",
+            "register the agent with that role",
         )
     verifying = (
         builder.run.kind == "workflow"
@@ -363,8 +366,9 @@ def _check_result_size(builder: DecisionBuilder, command: Report) -> Refusal | N
         if size > share:
             return refuse(
                 "result_too_large",
-                f"the result has {size:,} bytes; one of {dispatches:,} in this run has {share:,}",
-                "say less, and put the rest where it can be read",
+                f"the result has {size:,} bytes; in a run of at most {dispatches:,} dispatches "
+                f"each may have {share:,}",
+                "shorten it: store large contents elsewhere and report where",
             )
     return check_context_size(context, command.result.data)
 
@@ -372,9 +376,7 @@ def _check_result_size(builder: DecisionBuilder, command: Report) -> Refusal | N
 def _lose(builder: DecisionBuilder, command: Lose) -> Refusal | None:
     position = builder.run.find_position(command.fence)
     if position is None or position.phase is not PositionPhase.CLAIMED:
-        return refuse(
-            "late", f"dispatch {command.fence} of run '{builder.run.id}' is not in anybody's hands"
-        )
+        return refuse("late", f"dispatch {command.fence} of run '{builder.run.id}' is not claimed")
     clocks.lose_dispatch(builder, position, command.reason)
     return None
 
@@ -393,8 +395,8 @@ def _miss_role(builder: DecisionBuilder, command: MissRole) -> Refusal | None:
     if builder.now < position.since + to_timedelta(grace):
         return refuse(
             "too_early",
-            f"dispatch {command.fence} has not been on offer for {grace:g} s",
-            "wait for the grace time",
+            f"dispatch {command.fence} has been offered for less than {grace:g} s (role_grace)",
+            "wait until that time is over",
         )
     clocks.time_out_dispatch(builder, position, "role")
     return None
@@ -422,7 +424,11 @@ def _tick(builder: DecisionBuilder, command: Tick) -> Refusal | None:
 
 def _push_clocks(builder: DecisionBuilder, command: PushClocks) -> Refusal | None:
     if not 0 < command.seconds <= PUSH_SECONDS_MAX:
-        return refuse("bad_seconds", f"clocks cannot be pushed by {command.seconds} s")
+        return refuse(
+            "bad_seconds",
+            f"deadlines cannot be moved by {command.seconds:g} seconds",
+            f"use more than 0 and at most {PUSH_SECONDS_MAX:,.0f} seconds",
+        )
     builder.emit(ClocksPushed(at=builder.now, seconds=command.seconds))
     return None
 

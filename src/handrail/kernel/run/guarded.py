@@ -112,12 +112,12 @@ def find_problem(events: Sequence[GuardedEvent], limits: Limits) -> str:
     bytes_max = result_bytes_max(_steps_max(limits))
     for event, next_event in zip(events, [*events[1:], None], strict=True):
         if event.at.tzinfo is None:
-            return "the time of an event has no zone; tell times in UTC"
+            return f"the time {event.at.isoformat()} of an event has no time zone; send it in UTC"
         if isinstance(event, Ended) and next_event is not None:
-            return "something is told after the end of the run"
+            return "an event follows the one that ends the run; send it last"
         is_refused = isinstance(event, HandedOff) and not event.accepted
         if is_refused and not isinstance(next_event, Ended):
-            return "a run does not end with a handoff that was refused"
+            return "a refused handoff is not followed by the end of the run; send the end, too"
         problem = _content_problem(event, bytes_max) or VALIDATORS[type(event)](event)
         if problem:
             return problem
@@ -129,7 +129,7 @@ def _content_problem(event: GuardedEvent, bytes_max: int) -> str:
     try:
         encoded = _encode(event)
     except (TypeError, ValueError, RecursionError) as error:
-        return f"an event is no JSON: {error}"
+        return f"an event cannot be encoded as JSON: {error}"
     if len(encoded) > bytes_max:
         return f"an event has more than {bytes_max:,} bytes"
     has_data = isinstance(event, Reported) and event.result.data
@@ -181,15 +181,15 @@ def _handoff_problem(event: HandedOff) -> str:
 def _end_problem(event: Ended) -> str:
     rule, stop = event.stop.rule, event.stop
     if rule in FOREIGN_STOP_RULES:
-        return f"a guard does not end a run by '{rule}'"
+        return f"an end has the rule '{rule}', which a guard cannot apply"
     statuses = {terminal_status_of(rule, goal_met=goal_met) for goal_met in (False, True)}
     if rule is StopRule.COMPLETED:
         statuses = {TerminalStatus.DONE_SUCCESS}
     if event.status not in statuses:
-        return f"a run that '{rule}' ends is not '{event.status}'"
+        return f"an end by the rule '{rule}' cannot have the status '{event.status}'"
     figures = [figure for figure in (stop.limit, stop.seen) if isinstance(figure, int | float)]
     if not all(-FIGURE_MAX <= figure <= FIGURE_MAX for figure in figures):
-        return "the stop has a figure that is too large"
+        return f"limit or seen of the stop is not within {-FIGURE_MAX:,} and {FIGURE_MAX:,}"
     return ""
 
 
@@ -320,8 +320,8 @@ def start(builder: DecisionBuilder, command: StartGuarded) -> Refusal | None:
     if not _is_guarded_team(plan):
         return refuse(
             "not_guarded",
-            f"'{plan.definition.name}' is no guarded team",
-            "give the guarded run another name",
+            f"a definition named '{plan.definition.name}' exists and is not of a guarded program",
+            "use another name for the guarded run",
         )
     builder.emit(
         Started(
@@ -348,14 +348,14 @@ def check_reporter(builder: DecisionBuilder, command: Observe | Ask) -> Refusal 
     if not _is_guarded_team(builder.plan):
         return refuse(
             "not_guarded",
-            f"run '{run.id}' is no guarded run: its agents answer for themselves",
-            "begin one with POST /guarded-runs",
+            f"run '{run.id}' is not a guarded run: its agents report their own results",
+            "start a guarded run with POST /guarded-runs",
         )
     if run.filed_by != by:
         return refuse(
             "not_allowed",
-            f"run '{run.id}' was begun by {run.filed_by}, not by {by}",
-            "use the token that it was begun with",
+            f"run '{run.id}' was started by {run.filed_by}, not by {by}",
+            f"send the API token of {run.filed_by}",
         )
     if run.stop is not None:
         return refuse(
@@ -378,8 +378,8 @@ def check_author(command: Observe) -> Refusal | None:
         return None
     return refuse(
         "not_allowed",
-        f"only people close a run, and {command.by} tells of a program",
-        "leave the name out, or close it by an override",
+        f"{command.by} reports a program and may not record that a person closed the run",
+        "leave `by` out of the end, or close the run with an override",
     )
 
 
@@ -432,11 +432,15 @@ def ask(builder: DecisionBuilder, command: Ask) -> Refusal | None:
     if run.asks >= ASKS_MAX:
         return refuse(
             "too_many_asks",
-            f"run '{run.id}' has asked people {ASKS_MAX} times",
-            "decide without them",
+            f"run '{run.id}' has asked people {ASKS_MAX} times, which is the limit",
+            "go on without asking, or end the run",
         )
     if not 0 < command.seconds <= ASK_SECONDS_MAX:
-        return refuse("bad_seconds", f"nobody can wait for {command.seconds} s")
+        return refuse(
+            "bad_seconds",
+            f"an answer cannot be waited for {command.seconds:g} seconds",
+            f"set more than 0 and at most {ASK_SECONDS_MAX:,} seconds",
+        )
     (position,) = run.positions.values()
     builder.open_approval(
         position,
@@ -460,19 +464,26 @@ def _refuse_if_waiting(run: Run) -> Refusal | None:
     if not run.pending_approvals and run.paused_at is None:
         return None
     return refuse(
-        "asked", f"run '{run.id}' waits for a person", "wait until it is answered, or let go on"
+        "asked",
+        f"run '{run.id}' takes no events: it waits for a person's answer or is paused",
+        "send the events again after the answer, or when the run is resumed",
     )
 
 
 def _refuse_unusable(problem: str) -> Refusal:
-    return refuse("unusable", f"it cannot be recorded: {problem}", "correct it and send it again")
+    return refuse(
+        "unusable",
+        f"the events cannot be recorded: {problem}",
+        "correct the events and send them again",
+    )
 
 
 def _refuse_grown(run: Run) -> Refusal:
     return refuse(
         TEAM_GROWN,
-        (f"the events show more of the team than version {run.version} of '{run.definition_id}'"),
-        "store the next version, and name it",
+        f"the events name agents or handoffs that version {run.version} of "
+        f"'{run.definition_id}' does not have",
+        "store a version of the definition that has them, and send its number with the events",
     )
 
 

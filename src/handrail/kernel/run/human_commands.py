@@ -34,9 +34,9 @@ def answer(builder: DecisionBuilder, command: Answer) -> Refusal | None:
     if approval is None:
         return refuse(
             "not_open",
-            f"question '{command.approval_id}' is not open in run '{builder.run.id}': "
-            "it was answered, is void or has expired",
-            "look at the open questions of the run",
+            f"approval '{command.approval_id}' is not open in run '{builder.run.id}': "
+            "it was answered, replaced, or has expired",
+            "read the open approvals of the run",
         )
     if (
         refusal := check_may_answer(approval, command.by) or _check_digest(approval, command)
@@ -48,8 +48,8 @@ def answer(builder: DecisionBuilder, command: Answer) -> Refusal | None:
     if decision == "revise" and not _can_revise(builder, approval):
         return refuse(
             "no_way_back",
-            f"'{approval.step_id}' names no revise_to, so it cannot be revised",
-            "approve, or reject",
+            f"'{approval.step_id}' cannot be revised: its node has no revise_to",
+            "approve or reject instead",
         )
     final = decision != "approve" or len(approval.approved_by) + 1 >= approval.quorum
     builder.emit(
@@ -82,13 +82,13 @@ def check_may_answer(approval: PendingApproval, by: Person) -> Refusal | None:
         return refuse(
             "not_allowed",
             f"{by.name} ({by.role}) may not answer the {approval.kind} '{approval.id}'",
-            f"it is for {audience}",
+            f"the people who may answer it: {audience}",
         )
     if by.name in approval.barred:
         return refuse(
             "author",
-            f"{by.name} had a hand in what '{approval.id}' asks about and may not answer it",
-            "let somebody else answer",
+            f"{by.name} worked on what '{approval.id}' asks about and may not answer it",
+            "let another person answer",
         )
     if by.name in approval.approved_by:
         return refuse("answered_before", f"{by.name} has approved '{approval.id}' already")
@@ -99,8 +99,8 @@ def _check_digest(approval: PendingApproval, command: Answer) -> Refusal | None:
     if command.digest and command.digest != approval.digest:
         return refuse(
             "changed",
-            f"what '{approval.id}' shows has changed since {command.by.name} saw it",
-            "look at it again, then answer",
+            f"the content of approval '{approval.id}' has changed since {command.by.name} read it",
+            "read it again, then answer",
         )
     return None
 
@@ -111,7 +111,9 @@ def _read_decision(approval: PendingApproval, command: Answer) -> Verdict | Refu
         return _refuse_ambiguous(approval)
     if command.decision is not None:
         if command.decision == "revise" and not text:
-            return refuse("no_text", f"a revision of '{approval.id}' needs a text")
+            return refuse(
+                "no_text", f"a revision of '{approval.id}' has no text", "say what to change"
+            )
         if (
             approval.own
             and command.decision == "reject"
@@ -119,8 +121,9 @@ def _read_decision(approval: PendingApproval, command: Answer) -> Verdict | Refu
         ):
             return refuse(
                 "not_allowed",
-                (f"{command.by.name} ({command.by.role}) may answer '{approval.id}', not close it"),
-                f"answer it; closing takes {OVERRIDE_LEVEL} or above",
+                f"{command.by.name} ({command.by.role}) may answer '{approval.id}', "
+                "but not reject it, which closes the run",
+                f"answer it; rejecting takes the role {OVERRIDE_LEVEL} or above",
             )
         return (
             "answer" if approval.own and command.decision != "reject" and text else command.decision
@@ -136,8 +139,8 @@ def _read_decision(approval: PendingApproval, command: Answer) -> Verdict | Refu
 def _refuse_ambiguous(approval: PendingApproval) -> Refusal:
     return refuse(
         "ambiguous_answer",
-        f"the answer to '{approval.id}' could mean either or nothing",
-        f"say which is meant: {', '.join(DECISIONS)}",
+        f"the answer to '{approval.id}' is neither a clear approval nor a clear rejection",
+        f"send a decision: {', '.join(DECISIONS)}",
     )
 
 
@@ -216,10 +219,10 @@ def _check_may_override(
         return refuse(
             "not_allowed",
             f"{by.name} ({by.role}) may not {action} run '{builder.run.id}'",
-            f"it takes {OVERRIDE_LEVEL} or above",
+            f"it takes the role {OVERRIDE_LEVEL} or above",
         )
     if not reason.strip():
-        return refuse("no_reason", f"to {action} run '{builder.run.id}' takes a reason")
+        return refuse("no_reason", f"no reason to {action} run '{builder.run.id}'", "send a reason")
     return None
 
 
@@ -228,8 +231,8 @@ def _refuse_if_guarded(builder: DecisionBuilder) -> Refusal | None:
         return None
     return refuse(
         "guarded",
-        f"run '{builder.run.id}' goes on in a program elsewhere: nobody here can give it the turn",
-        "close it, which stops the program at its next step",
+        f"run '{builder.run.id}' is a guarded run: its own program decides which agent works next",
+        "close the run, which stops the program at its next step",
     )
 
 
@@ -246,7 +249,7 @@ def _reposition(
     if not builder.plan.has_step(step_id):
         step_kind = "agent" if builder.run.kind == "team" else "node"
         name = builder.plan.definition.name
-        return refuse("unknown_place", f"'{step_id}' is no {step_kind} of '{name}'")
+        return refuse("unknown_place", f"'{name}' has no {step_kind} '{step_id}'")
     reposition = team.reposition if builder.run.kind == "team" else workflow.reposition
     reposition(builder, step_id, outcome, reason, by)
     return None
@@ -266,7 +269,7 @@ def migrate(builder: DecisionBuilder, command: Migrate) -> Refusal | None:
             f"{builder.plan.kind} "
             f"and {'has' if builder.plan.has_step(command.step_id) else 'lacks'} "
             f"'{command.step_id}'",
-            "name a node of that version",
+            f"name a step of that version, which must be a {builder.run.kind}, too",
         )
     builder.emit(
         Migrated(

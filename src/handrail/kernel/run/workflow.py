@@ -297,7 +297,7 @@ def report(builder: DecisionBuilder, position: Position, result: Result) -> Refu
         outcome_text = result.outcome or "neither success nor failure"
         return refuse(
             "bad_outcome",
-            f"'{position.agent}' says {outcome_text} at '{node.id}'",
+            f"'{position.agent}' reported {outcome_text} at '{node.id}'",
             "a workflow's node takes success, failure, continue or ask",
         )
     if ending is None and not (result.question.strip() and builder.run.asks < ASKS_MAX):
