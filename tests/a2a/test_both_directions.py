@@ -91,4 +91,4 @@ def test_a_port_that_is_taken_is_told():
         port = taken.getsockname()[1]
         called = run_command("a2a", "--server", "http://127.0.0.1:1", "--port", str(port))
     assert called.code == 2
-    assert f"port {port} on 127.0.0.1 cannot be listened on" in called.err
+    assert f"port {port} on 127.0.0.1 cannot be opened" in called.err

@@ -95,7 +95,7 @@ def test_a_server_that_is_away_is_told_soon(monkeypatch: pytest.MonkeyPatch):
 
 def test_an_address_that_is_none_is_wrong_usage():
     for address in ("nowhere", "ftp://x", "http:/x"):
-        told = f"'{address}' is no address of a server; say http://HOST:PORT"
+        told = f"'{address}' is not the URL of a server; write http://HOST:PORT"
         assert line(run_command("runs", "--server", address)) == told
 
 
@@ -109,11 +109,11 @@ def test_a_token_that_is_wrong_or_missing_is_told_with_how_to_make_one(
     )
     monkeypatch.setenv("HANDRAIL_TOKEN", "hr_wrong")
     wrong = line(run_command("runs", "--server", targets.address))
-    assert wrong.startswith("the token is not known, was revoked, or has expired")
+    assert wrong.startswith("the API token is unknown, revoked or expired")
     assert "hr_wrong" not in wrong
     assert targets.server("runs").code == 0
     monkeypatch.setenv("HANDRAIL_TOKEN", "kein Schlüssel")
-    told = "the token has characters that no token has; set HANDRAIL_TOKEN again"
+    told = "the API token contains characters that no token has; set HANDRAIL_TOKEN again"
     assert line(run_command("runs", "--server", targets.address)) == told
     assert targets.database("runs").code == 0, "whoever has the database needs no token"
 

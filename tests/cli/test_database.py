@@ -105,7 +105,7 @@ def test_doctor_is_quiet_about_health_and_tells_what_is_wrong(sample_database: S
     wrong = run_command("doctor", "--database", sample_database.url)
     assert wrong.code == 1
     finding, last = wrong.out.splitlines()
-    assert finding.startswith("no_clock: a run goes on without a clock, so it may never end: ")
+    assert finding.startswith("no_clock: an active run has no deadline, so it may never end: ")
     assert sample_database.runs["paused"] in finding
     assert last.endswith("checks, 1 finding")
     document = json.loads(run_command("doctor", "--json", "--database", sample_database.url).out)

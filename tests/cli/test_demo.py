@@ -79,6 +79,6 @@ def test_a_port_that_is_taken_is_one_line_and_exit_code_2(
         called = run_command("demo", "--port", str(port))
     assert called.code == 2
     assert called.err == (
-        f"handrail demo: port {port} on 127.0.0.1 cannot be listened on; is another server there? "
+        f"handrail demo: port {port} on 127.0.0.1 cannot be opened; is another server running? "
         "take another --port\n"
     )

@@ -138,7 +138,7 @@ def test_rules_that_cannot_be_used_are_told_with_their_place(pairs: str, here: P
         ((), "name runs, or a definition with --workflow"),
         (("x" * 32, "--workflow", "pair"), "name runs, or a definition with --workflow"),
         (("x" * 32,), "there is no run"),
-        (("--workflow", "none"), "nothing is defined as 'none'"),
+        (("--workflow", "none"), "there is no definition 'none'"),
     ],
 )
 def test_what_is_not_there_is_told(pairs: str, arguments: tuple[str, ...], says: str):

@@ -134,8 +134,8 @@ def test_answers_that_are_used_up_are_told_as_such(tmp_path: Path):
     )
     assert called.code == 1
     assert anonymous(called.err).splitlines() == [
-        "handrail run: the answers given by --answers are used up (1), "
-        "and 'RUN.q1' is open; give one more line"
+        "handrail run: all 1 answers of --answers are used, "
+        "and approval 'RUN.q1' is open; add a line"
     ]
 
 

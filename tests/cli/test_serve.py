@@ -207,7 +207,7 @@ def test_what_a_server_runs_with_can_be_asked(here: Path, monkeypatch: pytest.Mo
 def test_what_keeps_a_server_from_starting_is_one_line(here: Path):
     told = cannot("--host", "0.0.0.0", "--port", str(free_port()))
     assert told == (
-        "nobody has a token, so 0.0.0.0 is not listened on: anybody could come; make one with "
+        "refusing to listen on 0.0.0.0: no API token exists; run "
         "`handrail token create --role admin`"
     )
     with socket.socket() as taken:
@@ -215,9 +215,9 @@ def test_what_keeps_a_server_from_starting_is_one_line(here: Path):
         taken.listen()
         port = taken.getsockname()[1]
         told = cannot("--port", str(port))
-        assert told.startswith(f"port {port} on 127.0.0.1 cannot be listened on")
+        assert told.startswith(f"port {port} on 127.0.0.1 cannot be opened")
     told = cannot("--host", "no.such.host.invalid", "--port", "0")
-    assert told.startswith("nobody has a token, so no.such.host.invalid is not listened on")
+    assert told.startswith("refusing to listen on no.such.host.invalid")
     assert "in memory" in cannot("--database", "sqlite://")
     assert "'mysql' is no kind" in cannot("--database", "mysql://x")
     (here / "text").write_text("no database")

@@ -70,4 +70,4 @@ def test_a_variable_that_was_meant_as_a_setting_is_pointed_out(monkeypatch: pyte
     monkeypatch.setenv("HANDRAIL_LEESE", "3")
     called = run_command("settings")
     assert called.code == 0
-    assert called.err == "HANDRAIL_LEESE is no setting; did you mean HANDRAIL_LEASE?\n"
+    assert called.err == "HANDRAIL_LEESE is not a setting; did you mean HANDRAIL_LEASE?\n"

@@ -171,7 +171,7 @@ def test_a_bead_has_the_context_that_is_given_as_text_or_in_a_file(ask: Any, her
 
 
 NO_BEADS = (
-    (["no"], "nothing is defined as 'no'"),
+    (["no"], "there is no definition 'no'"),
     (["finance"], "'finance' is built in, but no server has started it here; start `handrail ser"),
     (["bad.yaml"], "bad.yaml: error at"),
     (["works", "--context", "["], "--context [: line 1, column 2"),
@@ -224,7 +224,7 @@ def test_a_token_of_an_agent_names_it_and_what_it_works_as(ask: Any):
 NO_TOKENS = (
     (["agent"], "a token of the role agent needs `agent`"),
     (["agent", "--agent", "x", "--works-as", "ceo"], "no agent works as ceo"),
-    (["viewer", "--works-as", "x"], "only an agent's token works as something"),
+    (["viewer", "--works-as", "x"], "`works_as` is for tokens of the role agent"),
     (["viewer", "--expires", "soon"], "'soon' is no duration, or longer"),
     (["viewer", "--name", "x" * 300], "$.name"),
 )

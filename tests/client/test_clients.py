@@ -156,7 +156,7 @@ def test_tokens_agents_and_settings(client: Any, server: Server):
         assert agent.sessions.get_me().role == "agent"
         agent.agents.register("curl-1", [ROLE], capacity=3)
         assert agent.agents.get("curl-1").capacity == 3
-        with pytest.raises(AccessDeniedError, match="does not let it work as"):
+        with pytest.raises(AccessDeniedError, match="does not allow the roles"):
             agent.agents.register("curl-1", ["qa-engineer"])
     assert [one.id for one in client.agents.list().items] == ["curl-1"]
     assert client.agents.enable("curl-1", enabled=False).enabled is False
@@ -206,7 +206,8 @@ def test_what_the_server_refuses_is_one_line_with_all_of_it(
     with Client(server.url) as nobody, pytest.raises(AccessDeniedError) as missing:
         nobody.beads.list()
     assert str(missing.value).endswith(
-        "this needs a token; make one with `handrail token create`, and set HANDRAIL_TOKEN to it"
+        "the request has no API token; create one with `handrail token create` and set "
+        "HANDRAIL_TOKEN to it"
     )
     with (
         Client(server.url, server.token("viewer", "vic")) as viewer,

@@ -247,5 +247,5 @@ def test_an_id_cannot_lead_to_another_call():
     path = BeadCalls.get_file.call("a?b=c#d", "ü.txt").path
     assert path == "/api/v1/beads/a%3Fb%3Dc%23d/files/%C3%BC.txt"
     for wrong in ("", ".", ".."):
-        with pytest.raises(ValueError, match="is no id"):
+        with pytest.raises(ValueError, match="is not an id"):
             BeadCalls.get.call(wrong)

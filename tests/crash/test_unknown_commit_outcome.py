@@ -35,7 +35,9 @@ class Breaking(SqliteDatabase):
         if self.written:
             super().commit(writes, at)
         Breaking.left = self.away
-        raise CommitOutcomeUnknownError("the connection was lost; it may be written or not")
+        raise CommitOutcomeUnknownError(
+            "the connection was lost; the write may or may not have been stored"
+        )
 
     def _present(self) -> None:
         if Breaking.left > 0:

@@ -221,7 +221,7 @@ async def test_an_answer_to_a_run_that_has_ended_is_refused_and_kept(harness: Se
     answer = await harness.ceo.post(path, json={"decision": "reject"})
     detail = expect_problem(answer, 409, "ended")["detail"]
     assert detail.startswith(
-        f"question '{asked['id']}' was answered already: approve by {CEO} at 20"
+        f"approval '{asked['id']}' was answered already: approve by {CEO} at 20"
     )
     assert await harness.notes(asked["execution_id"]) == [(CEO, "replayed_answer")]
 

@@ -180,7 +180,7 @@ def test_a_heartbeat_has_to_come_before_the_lease_is_over(tmp_path: Path):
 def test_a_variable_that_looks_like_a_setting_is_pointed_out():
     environment = {"HANDRAIL_LEESE": "1", "HANDRAIL_TOKEN": "x", "HANDRAIL_PORT": "1", "LEASE": ""}
     (line,) = find_misspelled_variables(environment)
-    assert line == "HANDRAIL_LEESE is no setting; did you mean HANDRAIL_LEASE?"
+    assert line == "HANDRAIL_LEESE is not a setting; did you mean HANDRAIL_LEASE?"
 
 
 def test_the_table_imports_nothing_heavy():

@@ -76,7 +76,7 @@ async def test_events_that_are_in_an_archive_cannot_be_replayed(
     harness: ServerHarness, monkeypatch: pytest.MonkeyPatch
 ):
     def gone(*_: object) -> None:
-        raise replays.EventsGoneError("of run 'x' only 0 events are there")
+        raise replays.EventsGoneError("run 'x': only 0 events are stored")
 
     run_id = await looped(harness)
     monkeypatch.setattr(replays, "read_events", gone)

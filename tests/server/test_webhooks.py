@@ -343,7 +343,7 @@ async def test_a_receiver_that_never_answers_is_given_up_on(
         receiver.hangs = True
         await inside.asked()
         await look(inside)
-        assert (await shown(inside))["reason"] == "it took longer than 0.05 s"
+        assert (await shown(inside))["reason"] == "the receiver took longer than 0.05 s"
 
 
 async def test_one_that_hangs_does_not_hold_up_the_others(
@@ -381,7 +381,7 @@ async def test_nobody_there_is_a_reason(inside: ServerHarness):
     expect_json(await inside.admin.post("/webhooks", json={"url": url}), 201)
     await inside.asked()
     await look(inside)
-    assert (await shown(inside))["reason"] == "it cannot be reached: ConnectError"
+    assert (await shown(inside))["reason"] == "the receiver cannot be reached: ConnectError"
 
 
 async def test_a_webhook_for_which_too_much_waits_is_disabled(

@@ -227,7 +227,7 @@ class Operation(Generic[P, R]):
 def _quote(argument: str) -> str:
     """Quote a part of the path: no id can escape from it."""
     if argument in ("", ".", ".."):
-        raise ValueError(f"'{argument}' is no id; take one that a call gave")
+        raise ValueError(f"'{argument}' is not an id; use one that a call returned")
     return quote(argument, safe="")
 
 

@@ -101,7 +101,7 @@ def read_context(text: str) -> dict[str, Any]:
         )
     if not isinstance(document, dict):
         raise InputError(
-            f"--context {printable(text)[:80]}: is no JSON object; give one such as {{}}"
+            f"--context {printable(text)[:80]}: is not a JSON object; write one such as {{}}"
         )
     return document
 
@@ -125,7 +125,7 @@ def read_rules(rules: str) -> dict[str, Any] | str:
             f"{printable(rules)}: at {problem.path}: {problem.message}; {problem.hint}"
         )
     if not isinstance(document, dict):
-        raise InputError(f"{printable(rules)}: no object; write lines such as max_edge: 4")
+        raise InputError(f"{printable(rules)}: is not an object; write lines such as max_edge: 4")
     return document
 
 

@@ -140,7 +140,7 @@ def _check_new_file(file: str) -> Path:
     if "\0" in file:
         raise InputError("the file name contains a null byte; name another file")
     if not file or not path.name or path.is_dir():
-        raise InputError(f"'{file}' names no file; name a new one")
+        raise InputError(f"'{file}' is not a file name; name a new file")
     if path.exists():
         raise InputError(f"{file} exists already; name a new file")
     if not path.absolute().parent.is_dir():

@@ -163,12 +163,12 @@ class TerminalPerson:
         """Explain why an approval stays open, and what to do."""
         if self.answer_count is None:
             return (
-                f"'{approval_id}' is open and nobody is here to answer it; start it in a terminal, "
-                "or give --answers FILE"
+                f"approval '{approval_id}' is open, and there is no terminal to ask in; "
+                "run it in a terminal, or give --answers FILE"
             )
         return (
-            f"the answers given by --answers are used up ({self.answer_count}), and "
-            f"'{approval_id}' is open; give one more line"
+            f"all {self.answer_count} answers of --answers are used, and approval "
+            f"'{approval_id}' is open; add a line"
         )
 
 

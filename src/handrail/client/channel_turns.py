@@ -239,7 +239,10 @@ class TurnRunner:
         function = self.functions.get(turn.channel)
         if function is None:
             log_event(
-                log, "turn_passed", channel=turn.channel, reason="no function takes turns there"
+                log,
+                "turn_passed",
+                channel=turn.channel,
+                reason="this worker has no function for turns of that channel",
             )
             return None
         try:

@@ -107,7 +107,9 @@ class Client:
 def _clean_token(text: str) -> str:
     token = text.strip()
     if not (token.isascii() and token.isprintable()):
-        raise ValueError("the token has characters that no token has; set HANDRAIL_TOKEN again")
+        raise ValueError(
+            "the API token contains characters that no token has; set HANDRAIL_TOKEN again"
+        )
     return token
 
 

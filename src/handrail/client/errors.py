@@ -18,16 +18,17 @@ DETAIL_CHARS_MAX = 500
 ERRORS_SHOWN_MAX = 3
 
 NO_TOKEN_CODE = "no_token"  # noqa: S105 - the code of the refusal
-NO_TOKEN_DETAIL = (  # the next line holds no token
-    "this needs a token; make one with `handrail token create`, and set HANDRAIL_TOKEN to it"  # noqa: S105
+NO_TOKEN_DETAIL = (
+    "the request has no API token; create one with `handrail token create` and set "  # noqa: S105 - a text
+    "HANDRAIL_TOKEN to it"
 )
 """The server's own text differs: it tells callers by hand how to send a token."""
 REMEDIES = {
     401: "set HANDRAIL_TOKEN to a token that is valid (handrail token create)",
-    403: "use a token that may",
-    404: "look at the list, or at the address of the server",
+    403: "use a token of a role that may do this",
+    404: "check the id, and the URL of the server",
     500: "look at the server's log",
-    502: "look whether the server is up",
+    502: "check that the server is running",
     503: "try again in a while",
     504: "try again in a while",
 }

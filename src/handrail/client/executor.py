@@ -31,7 +31,7 @@ _ROLES_ATTRIBUTE = "handrail_roles"
 def agent(*roles: str) -> Callable[[AgentFunction], AgentFunction]:
     """Mark a function that works as these roles, for `handrail worker MODULE:FUNCTION`."""
     if not roles:
-        raise ValueError("an agent works as some role; name one: agent('backend-engineer')")
+        raise ValueError("an agent needs a role; name one: agent('backend-engineer')")
 
     def mark(function: AgentFunction) -> AgentFunction:
         setattr(function, _ROLES_ATTRIBUTE, roles)

@@ -177,5 +177,5 @@ def parse_addresses(url: str | Sequence[str]) -> list[str]:
     for address in urls:
         split = urlsplit(address)
         if split.scheme not in ("http", "https") or not split.hostname or split.query:
-            raise ValueError(f"'{address}' is no address of a server; say http://HOST:PORT")
+            raise ValueError(f"'{address}' is not the URL of a server; write http://HOST:PORT")
     return list(dict.fromkeys(urls))

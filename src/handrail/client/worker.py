@@ -114,7 +114,7 @@ class Worker:
         role_names = roles or roles_of(function)
         name = getattr(function, "__name__", "the function")
         if not role_names:
-            raise ValueError(f"{name} works as no role; name one: add({name}, 'backend-engineer')")
+            raise ValueError(f"{name} has no role; name one: add({name}, 'backend-engineer')")
         if capacity is not None and capacity < 1:
             raise ValueError(f"{name} has a capacity of {capacity}; it is at least 1")
         handler = AgentHandler(function, role_names, capacity)
@@ -294,7 +294,7 @@ class WorkerLoop:
             async with self._registering:
                 if registrations == self._registrations:  # no other call registered meanwhile
                     for dispatch_task in list(self.dispatch_tasks.values()):
-                        self._drop(dispatch_task, "the server knows nothing of this agent")
+                        self._drop(dispatch_task, "the server does not know this agent")
                     await self._register()
 
     def _heartbeat_loops(self) -> Iterator[Coroutine[Any, Any, None]]:
@@ -452,7 +452,9 @@ class WorkerLoop:
         ]
         for dispatch_task in unfinished:
             if dispatch_task.is_answered:
-                self._log_lost_result(dispatch_task, "no server took it before the worker ended")
+                self._log_lost_result(
+                    dispatch_task, "no server received it before the worker ended"
+                )
             dispatch_task.drop(STOPPED_REASON)
         await _cancel_and_wait(list(self.turns.running.values()))
         await _wait_for_cancelled(

@@ -54,9 +54,7 @@ def load_document(source: Path | str) -> tuple[Document, list[DocumentProblem]]:
         size = max(len(raw), source.stat().st_size)
     except OSError as error:
         reason = error.strerror or type(error).__name__
-        return None, [
-            _problem("unreadable", f"cannot be read: {reason}", "name a file that can be")
-        ]
+        return None, [_problem("unreadable", f"cannot be read: {reason}", "name a readable file")]
     return (
         parse_document(raw, source.suffix)
         if size == len(raw)
@@ -76,7 +74,9 @@ def parse_document(raw: bytes, suffix: str = "") -> tuple[Document, list[Documen
         return None, [_problem("not_text", message, "save the file as UTF-8")]
     if not text.strip():
         message = "the document is empty"
-        return None, [_problem("empty", message, "a definition has name, kind and the rest")]
+        return None, [
+            _problem("empty", message, "write a definition, with name, kind, and nodes or agents")
+        ]
     extension = suffix.lower()
     looks_like_json = extension not in YAML_SUFFIXES and text.lstrip()[0] in "{["
     try:
@@ -114,7 +114,7 @@ def _parse_json(text: str) -> Document:
     except RecursionError:
         raise _too_deep_error() from None
     except UnicodeEncodeError:
-        message = "a text holds half of a surrogate pair"
+        message = "a text contains a lone surrogate"
         raise _DocumentError("not_json", message, "write the character itself") from None
     except ValueError as error:  # NaN, or a number of thousands of digits
         raise _DocumentError("not_json", str(error).split(":")[0]) from None
@@ -170,13 +170,13 @@ def _unique_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _refuse_constant(name: str) -> float:
-    raise ValueError(f"{name} is no JSON number")
+    raise ValueError(f"{name} is not a JSON number")
 
 
 def _duplicate_error(key: str, path: str, location: str) -> _DocumentError:
     return _DocumentError(
         "duplicate_key",
-        f"{location}: the key '{key[:80]}' stands here a second time in one object",
+        f"{location}: the key '{key[:80]}' occurs twice in one object",
         "remove or rename one",
         path,
     )
@@ -226,7 +226,7 @@ class _YamlBuilder:
             self.documents += 1
             if self.documents > 1:
                 message = f"{_location(event)}: a second document begins"
-                raise _DocumentError("not_yaml", message, "one definition a file")
+                raise _DocumentError("not_yaml", message, "write one definition per file")
         elif isinstance(event, yaml.AliasEvent):
             message = f"{_location(event)}: the alias '*{event.anchor}'"
             raise _DocumentError("alias", message, "write the value out", self.current_path())
@@ -275,7 +275,7 @@ class _YamlBuilder:
             raise _DocumentError(
                 "bad_key",
                 f"{_location(event)}: a key is an object or a list",
-                "keys are texts",
+                "write keys as texts",
                 top.path,
             )
         if len(self.stack) >= DEPTH_MAX:

@@ -56,7 +56,7 @@ RUN_EVENTS: dict[str, LogEventSpec] = {
         "A run began, with its first agent or node.",
     ),
     "offered": _spec(DEBUG, "place=step_id role attempt fence", "A dispatch is on offer."),
-    "claimed": _spec(DEBUG, "place=step_id fence agent", "An agent took it."),
+    "claimed": _spec(DEBUG, "place=step_id fence agent", "An agent claimed a dispatch."),
     "reported": _spec(
         DEBUG,
         "place=step_id fence agent outcome=result.outcome text=result.text "
@@ -97,10 +97,10 @@ RUN_EVENTS: dict[str, LogEventSpec] = {
     "reasked": _spec(
         INFO,
         "question_id=approval.id place=approval.step_id reason",
-        "What had been shown has changed, and the question is asked again.",
+        "The content of an approval has changed, and it is opened again.",
     ),
     "paused": _spec(INFO, "actor=by reason deadline", "A person paused a run."),
-    "resumed": _spec(INFO, "actor=by reason", "A person let it go on."),
+    "resumed": _spec(INFO, "actor=by reason", "A person resumed a run."),
     "patched": _spec(
         INFO,
         "actor=by keys=",
@@ -109,14 +109,14 @@ RUN_EVENTS: dict[str, LogEventSpec] = {
     "migrated": _spec(
         INFO,
         "actor=by reason workflow_id=definition_id workflow_version=version",
-        "A run goes on under another version.",
+        "A run was migrated to another version of its definition.",
     ),
     "clocks_pushed": _spec(
-        INFO, "seconds", "Nobody was alive so long; the run's clocks did not run meanwhile."
+        INFO,
+        "seconds",
+        "No engine was alive for so long; the run's deadlines were moved by that time.",
     ),
-    "heard_of": _spec(
-        DEBUG, "place=step_id", "A sign of life of a guarded program in which nothing happened."
-    ),
+    "heard_of": _spec(DEBUG, "place=step_id", "A heartbeat of a guarded program without events."),
     "warned": _spec(
         WARNING, "code message place=step_id", "Something doubtful that did not stop a run."
     ),
@@ -146,7 +146,7 @@ CHANNEL_EVENTS: dict[str, LogEventSpec] = {
         WARNING, "channel code agent message", "Something doubtful in a channel: an agent was lost."
     ),
     "channel_noticed": _spec(
-        INFO, "channel code text", "A channel was told something: a timeout, that it rests."
+        INFO, "channel code text", "A notice was written to a channel: a timeout, that it rests."
     ),
 }
 
@@ -159,19 +159,23 @@ ENGINE_EVENTS: dict[str, LogEventSpec] = {
         WARNING, "", "The connection broke during a commit; what became of it is looked up."
     ),
     "outage_found": _spec(
-        WARNING, "began ended", "Nobody was alive in between; clocks are pushed by that time."
+        WARNING, "began ended", "No engine was alive in between; deadlines are moved by that time."
     ),
     "run_broken": _spec(
         ERROR,
         "execution_id reason exception",
-        "A run could not be worked on, and was left as it was; all others went on.",
+        "A run could not be processed and was left as it was; all other runs went on.",
     ),
-    "look_failed": _spec(WARNING, "reason", "A run whose clock was due could not be looked at."),
+    "look_failed": _spec(
+        WARNING, "reason", "A run whose deadline has passed could not be processed."
+    ),
     "result_refused": _spec(
         INFO, "execution_id code reason", "A function's result came too late; kept as a note."
     ),
     "result_lost": _spec(
-        ERROR, "execution_id agent reason", "A result could not be handed in before the end."
+        ERROR,
+        "execution_id agent reason",
+        "A result could not be reported before the engine closed.",
     ),
     "report_not_written": _spec(
         WARNING,
@@ -181,63 +185,75 @@ ENGINE_EVENTS: dict[str, LogEventSpec] = {
     "listener_failed": _spec(
         ERROR,
         "listener reason exception",
-        "Whoever listens to the engine made a mistake; told once for each listener.",
+        "A listener of the engine raised; logged once for each listener.",
     ),
 }
 
 SERVER_EVENTS: dict[str, LogEventSpec] = {
     "server_started": _spec(INFO, "url engine_id", "The server listens."),
-    "server_draining": _spec(INFO, "seconds", "It was told to end, and still takes requests."),
-    "server_ended": _spec(INFO, "reason", "It is over; without a reason, as it was told to."),
+    "server_draining": _spec(
+        INFO, "seconds", "The server was told to stop, and still takes requests."
+    ),
+    "server_ended": _spec(
+        INFO, "reason", "The server has stopped; without a reason, because it was told to."
+    ),
     "request": _spec(DEBUG, "method path status seconds actor role", "A request was answered."),
     "request_failed": _spec(
-        ERROR, "method path exception", "A mistake of ours; the answer was 500."
+        ERROR, "method path exception", "A defect in the server; the answer was 500."
     ),
     "forged_author": _spec(
         WARNING,
         "actor role execution_id reason",
-        "A request said that it is by somebody else, and was refused; kept as a note of its run.",
+        "A request named another author than its token and was refused; kept as a note of its run.",
     ),
     "replayed_answer": _spec(
         WARNING,
         "actor role execution_id reason",
-        "An answer to a question that is settled, or shows something else by now; kept as a note.",
+        "An answer to an approval that is settled or has changed; kept as a note.",
     ),
     "answers_not_kept": _spec(
         WARNING, "reason", "Answers under an Idempotency-Key could not be written down yet."
     ),
     "webhook_failed": _spec(
-        WARNING, "webhook_id reason", "Something could not be told to a webhook; it is tried again."
+        WARNING, "webhook_id reason", "A delivery to a webhook failed; it is tried again."
     ),
     "webhook_disabled": _spec(
-        WARNING, "webhook_id reason", "A webhook is told nothing any more, until it is enabled."
+        WARNING,
+        "webhook_id reason",
+        "A webhook was disabled; it gets no deliveries until it is enabled.",
     ),
     "webhooks_waiting": _spec(
-        WARNING, "reason", "What is to be told to webhooks waits; it is looked at again."
+        WARNING, "reason", "Deliveries to webhooks are delayed; they are tried again."
     ),
     "lines_dropped": _spec(
-        WARNING, "count", "So many lines were not written: whoever reads the log is too slow."
+        WARNING, "count", "So many lines were not written: the reader of the log is too slow."
     ),
     "message": _spec(
-        INFO, "message", "What a library said, in its own words; `logger` says which."
+        INFO, "message", "A message of a library, in its own words; `logger` names the library."
     ),
 }
 
 WORKER_EVENTS: dict[str, LogEventSpec] = {
-    "worker_started": _spec(INFO, "agent roles count", "It has registered, and works on so many."),
+    "worker_started": _spec(
+        INFO,
+        "agent roles count",
+        "The worker has registered, and takes so many dispatches at once.",
+    ),
     "worker_disabled": _spec(
-        WARNING, "agent reason", "It is given nothing until somebody enables it."
+        WARNING, "agent reason", "The agent is disabled and gets no work until it is enabled."
     ),
     "worker_stopping": _spec(
-        INFO, "count seconds", "It was told to end; what it has in hand has so long."
+        INFO, "count seconds", "The worker was told to stop; its dispatches have so long to finish."
     ),
-    "server_lost": _spec(WARNING, "reason", "No server answers; the worker tries on."),
-    "server_back": _spec(INFO, "", "One answers again."),
+    "server_lost": _spec(WARNING, "reason", "No server answers; the worker keeps trying."),
+    "server_back": _spec(INFO, "", "A server answers again."),
     "dispatch_cancelled": _spec(
-        INFO, "dispatch_id reason", "What the worker has in hand counts no more, and is stopped."
+        INFO,
+        "dispatch_id reason",
+        "A dispatch of the worker was taken away, and its function is stopped.",
     ),
     "dispatch_given_back": _spec(
-        WARNING, "dispatch_id reason", "Nothing will come of it here; it is offered again."
+        WARNING, "dispatch_id reason", "The worker gave a dispatch back; it is offered again."
     ),
     "result_not_accepted": _spec(
         WARNING, "dispatch_id reason", "A result could not be used; it cost a try."

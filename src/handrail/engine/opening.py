@@ -160,7 +160,10 @@ class SyncEngine:
             coroutine.close()
             if self._loop.is_closed():
                 raise StoreError("the engine is closed; open it again")
-            raise RuntimeError("an async function of this engine would wait for itself: await it")
+            raise RuntimeError(
+                "a synchronous call inside the engine's own loop would never return; "
+                "await the async engine"
+            )
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
 
     def _stop(self) -> None:

@@ -8,7 +8,7 @@ from handrail.views.view_types import CURSOR_CHARS_MAX, PAGE_ITEMS_MAX
 
 def check_limit(limit: int) -> int:
     if not 1 <= limit <= PAGE_ITEMS_MAX:
-        refuse("bad_limit", f"a page has 1 to {PAGE_ITEMS_MAX} items, not {limit}", "ask for fewer")
+        refuse("bad_limit", f"limit is {limit}; it must be 1 to {PAGE_ITEMS_MAX}", "ask for fewer")
     return limit
 
 
@@ -22,6 +22,6 @@ def check_cursor(cursor: str) -> str:
 def refuse_cursor(cursor: str) -> NoReturn:
     refuse(
         "bad_cursor",
-        f"{cursor[:80]!r} is no cursor of this list",
-        "take `next_cursor` of the page before, or none for the first page",
+        f"{cursor[:80]!r} is not a cursor of this list",
+        "send `next_cursor` of the page before, or no cursor for the first page",
     )

@@ -126,7 +126,7 @@ def check_same_author(caller: Caller, *names: str | None) -> None:
             raise HTTPProblemError(
                 403,
                 "forged_author",
-                f"the request says it is by '{name}', its token is of '{caller.name}'",
+                f"the request names the author '{name}', but its token belongs to '{caller.name}'",
                 "leave the name out",
             )
 
@@ -286,8 +286,8 @@ class AuthenticationMiddleware:
             raise HTTPProblemError(
                 401,
                 "no_token",
-                "this needs a token",
-                "make one with `handrail token create`, and send it as "
+                "the request has no API token",
+                "create one with `handrail token create`, and send it as "
                 "'Authorization: Bearer TOKEN'",
                 headers=CHALLENGE_HEADERS,
             )
@@ -337,8 +337,8 @@ class AuthenticationMiddleware:
             raise HTTPProblemError(
                 401,
                 "bad_token",
-                "the token is not known, was revoked, or has expired",
-                "make a new one with `handrail token create`",
+                "the API token is unknown, revoked or expired",
+                "create a new one with `handrail token create`",
                 headers=CHALLENGE_HEADERS,
             )
         return caller
@@ -371,7 +371,10 @@ def _check_csrf(request: HTTPRequest, session: str) -> None:
     is_foreign = origin is not None and origin.partition("://")[2] != host
     if is_foreign or not is_valid_csrf(session, request.headers.get(CSRF_HEADER, "")):
         raise HTTPProblemError(
-            403, "csrf", "the request does not come from the page of this server", "reload the page"
+            403,
+            "csrf",
+            "the request was not sent by the web page of this server",
+            "reload the page",
         )
 
 
@@ -379,5 +382,5 @@ def check_same_site(request: HTTPRequest) -> None:
     """Check that no page of another site has sent the form: it would act as another person."""
     if request.headers.get("sec-fetch-site", SAME_SITE_VALUES[0]) not in SAME_SITE_VALUES:
         raise HTTPProblemError(
-            403, "csrf", "a page of another site has sent this", "open the link itself"
+            403, "csrf", "the request was sent by a page of another site", "open the link itself"
         )

@@ -67,14 +67,17 @@ async def find_valid_link(engine: Engine, secret: str) -> AnswerLinkRow:
     secret_digest = digest_secret(secret)
     row = await engine.approvals.link(secret_digest)
     if row is None or not hmac.compare_digest(row.digest, secret_digest):
-        raise HTTPProblemError(401, "bad_link", "this link is not known here", "ask for a new one")
+        raise HTTPProblemError(401, "bad_link", "this answer link is unknown", "ask for a new one")
     if row.used_at is not None:
         raise HTTPProblemError(
             410, "link_used", f"this link was used at {row.used_at}", "it answers once"
         )
     if parse_iso(row.expires_at) <= engine.clock():
         raise HTTPProblemError(
-            410, "link_expired", f"this link was good until {row.expires_at}", "ask for a new one"
+            410,
+            "link_expired",
+            f"this answer link expired at {row.expires_at}",
+            "ask for a new one",
         )
     return row
 
@@ -89,13 +92,13 @@ async def current_person(engine: Engine, row: AnswerLinkRow) -> Person:
         raise HTTPProblemError(
             403,
             "not_allowed",
-            f"{row.name} has no token any more, so this link is nobody's",
+            f"{row.name} has no valid API token any more, so this link cannot be used",
             "ask an admin",
         )
     level = min(PERSON_LEVELS[role], max(levels, default=PERSON_LEVELS[role]))
     if level < 0:
         raise HTTPProblemError(
-            403, "not_allowed", f"{row.name} is no person here any more", "ask an admin"
+            403, "not_allowed", f"{row.name} has no role of a person any more", "ask an admin"
         )
     by_level: dict[int, PersonRole] = {0: "viewer", 1: "operator", 2: "ceo", 3: "admin"}
     return Person(name=row.name, role=by_level[level])

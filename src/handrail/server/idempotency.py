@@ -113,7 +113,7 @@ class IdempotentResponses:
             raise HTTPProblemError(
                 503,
                 "under_way",
-                "a request with this key is under way, and it takes long",
+                "a request with this Idempotency-Key is still being processed",
                 "try again",
                 headers=RETRY_HEADERS,
             )
@@ -189,7 +189,7 @@ class IdempotencyMiddleware:
             raise HTTPProblemError(
                 422,
                 "bad_key",
-                f"the Idempotency-Key is longer than {KEY_CHARS_MAX} characters, no plain text, or"
+                f"the Idempotency-Key is longer than {KEY_CHARS_MAX} characters, not printable, or"
                 f" begins with '{KEY_PREFIX}'",
                 "take a UUID",
             )
@@ -203,7 +203,7 @@ class IdempotencyMiddleware:
             await self._handle_first(scope, receive, send, (KEY_PREFIX + key, actor, digest))
         elif row.digest != digest:
             raise HTTPProblemError(
-                422, "key_reused", f"the key '{key}' was used for another request", "take a new key"
+                422, "key_reused", f"the key '{key}' was used for another request", "use a new key"
             )
         else:
             await _send_stored(row, send)
@@ -274,8 +274,8 @@ async def _send_stored(row: IdempotencyKeyRow, send: Send) -> None:
         raise HTTPProblemError(
             409,
             "shown_once",
-            "this was done before, and its answer, which held a secret, is kept nowhere",
-            "revoke what it made, and take a new key",
+            "this request was done before; its answer held a secret and was not stored",
+            "revoke what it created, then repeat the request with a new key",
         )
     body = base64.b64decode(stored.body)
     headers = [(name.encode(), value.encode("latin-1")) for name, value in stored.headers.items()]

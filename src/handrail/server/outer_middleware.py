@@ -186,7 +186,9 @@ def _read_secret(scope: Scope) -> str:
 def _check_no_nul(scope: Scope) -> None:
     """Reject a NUL in the address: no name has one, and no query should."""
     if "\0" in scope["path"] or b"%00" in scope["query_string"]:
-        raise HTTPProblemError(400, "bad_address", "there is a NUL in the address", "leave it out")
+        raise HTTPProblemError(
+            400, "bad_address", "the URL contains a NUL character", "leave it out"
+        )
 
 
 class CountedBody:
@@ -205,7 +207,7 @@ class CountedBody:
                 raise HTTPProblemError(
                     503,
                     "too_much_at_once",
-                    "the bodies of requests that are under way are too large together",
+                    "the bodies of all requests in progress are too large together",
                     "try again",
                     headers=RETRY_HEADERS,
                 )

@@ -94,8 +94,8 @@ async def _serve_database(
 ) -> None:
     async with open_engine(database, settings=engine_settings) as engine:
         if not is_loopback(host) and not await engine.credentials.has_tokens():
-            message = f"nobody has a token, so {host} is not listened on: anybody could come"
-            raise CannotServeError(f"{message}; make one with `handrail token create --role admin`")
+            message = f"refusing to listen on {host}: no API token exists"
+            raise CannotServeError(f"{message}; run `handrail token create --role admin`")
         server_app = ServerApp(engine, settings)
         server = _EngineServer(server_app, host, port)
         signal_task = asyncio.create_task(_drain_on_signal(server, server_app))
@@ -169,9 +169,9 @@ class _EngineServer(ClosingServer):
         try:
             await super()._serve(sockets)
         except SystemExit as error:  # raised by uvicorn when it cannot listen
-            message = f"port {self.config.port} on {self.config.host} cannot be listened on"
+            message = f"port {self.config.port} on {self.config.host} cannot be opened"
             raise CannotServeError(
-                f"{message}; is another server there? take another --port"
+                f"{message}; is another server running? use another --port"
             ) from error
 
     @property

@@ -407,7 +407,7 @@ def find_misspelled_variables(environment: Mapping[str, str]) -> list[str]:
         closest = _closest_name(name.removeprefix(VARIABLE_PREFIX).lower(), SETTINGS_BY_NAME)
         if name not in known_variables and closest:
             messages.append(
-                f"{name} is no setting; did you mean {SETTINGS_BY_NAME[closest].variable}?"
+                f"{name} is not a setting; did you mean {SETTINGS_BY_NAME[closest].variable}?"
             )
     return messages
 
@@ -431,11 +431,11 @@ def _load_file(path: Path) -> dict[str, Any]:
         ) from None
     try:
         if len(text) > FILE_BYTES_MAX:
-            raise ValueError(f"it has more than {FILE_BYTES_MAX:,} bytes")
+            raise ValueError(f"the file has more than {FILE_BYTES_MAX:,} bytes")
         document = tomllib.loads(text.decode())
     except ValueError as error:
         raise BadSettingError(
-            f"{CONFIG_FILE} is no TOML: {error}; write lines such as lease = '60s'"
+            f"{CONFIG_FILE} is not valid TOML: {error}; write lines such as lease = '60s'"
         ) from None
     for name in document:
         if name not in SETTINGS_BY_NAME:
@@ -457,5 +457,6 @@ def _check_consistency(configuration: Configuration) -> None:
                 f"{name} is {configuration[name]:g} s" for name in ("heartbeat", longer)
             )
             raise BadSettingError(
-                f"{message}; agents would be lost between two heartbeats, make heartbeat shorter"
+                f"{message}; agents would count as lost between two heartbeats; "
+                "make heartbeat shorter"
             )

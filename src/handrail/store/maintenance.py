@@ -96,7 +96,7 @@ class MaintenanceStore(Store):
                 transaction.execute(query, run_ids=ids)
             if not transaction.append(journal_write, at):
                 raise StoreError(
-                    f"{self.display_name}: another process archives at this moment; try again"
+                    f"{self.display_name}: another process is archiving; try again later"
                 )
 
     def is_empty(self) -> bool:

@@ -30,7 +30,7 @@ def sqlite_path(url: str) -> str:
     if path in ("", "/:memory:"):
         return ":memory:"
     if not path.startswith("/"):
-        raise StoreError(f"'{url}' names no file; write sqlite:///FILE with three slashes")
+        raise StoreError(f"'{url}' does not name a file; write sqlite:///FILE with three slashes")
     if "\0" in path:
         raise StoreError("the address of a database holds a NUL character; name a file")
     return str(Path(path[1:]))
@@ -52,4 +52,4 @@ def open_maintenance_store(url: str, *, read_only: bool = False) -> MaintenanceS
 def _unknown_scheme_error(url: str) -> StoreError:
     examples = "sqlite:///FILE or postgresql://USER@HOST/DATABASE"
     scheme = url.split(":", 1)[0][:40]
-    return StoreError(f"'{scheme}' is no kind of database that Handrail knows; use {examples}")
+    return StoreError(f"'{scheme}' is not a database that Handrail supports; use {examples}")

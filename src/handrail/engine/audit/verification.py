@@ -129,7 +129,7 @@ class _ChainCheck:
         if n != self.n + 1:
             missing = f"{self.n + 1}" if n == self.n + 2 else f"{self.n + 1} to {n - 1}"
             if n > self.n:
-                self.findings.add("commit_missing", f"of commit {missing} there is nothing left")
+                self.findings.add("commit_missing", f"commit {missing} is missing")
             else:
                 self.findings.add("commit_extra", f"a commit has the number {n}")
         if surplus:
@@ -148,7 +148,7 @@ class _ChainCheck:
         last, head = self.stream_ends.get(stream, (0, EMPTY_HEAD))
         first = seq - entry.count + 1
         if first > last + 1:
-            message = f"of {_stream_label(stream)} the events {last + 1} to {first - 1} are gone"
+            message = f"{_stream_label(stream)}: events {last + 1} to {first - 1} are missing"
             self.findings.add("entry_missing", message, stream, first - 1)
         elif first != last + 1:
             message = f"{_stream_label(stream)} has events {first} to {seq} after {last}"

@@ -248,7 +248,7 @@ class Batch:
                 job.refusal = Refusal(
                     code="unknown_run",
                     message=f"there is no run '{job.stream}'",
-                    hint="look at the list",
+                    hint="list the runs with GET /executions",
                 )
                 return
             events_before = len(change.events)
@@ -265,7 +265,7 @@ class Batch:
                     change.consumed += (job.message_id,)
         except UnknownDefinitionError as error:
             job.refusal = Refusal(
-                code="unknown_definition", message=str(error), hint="define it first"
+                code="unknown_definition", message=str(error), hint="store the definition first"
             )
         except Exception as error:
             self.fail_stream(job.stream, error)

@@ -148,9 +148,7 @@ class StoredAnswers:
 def check_same_request(first: IdempotencyKeyRow, key: IdempotencyKeyRow) -> None:
     """Refuse a key that was used for another request: key_reused."""
     if first.digest != key.digest:
-        refuse(
-            "key_reused", f"the key '{first.key}' was used for another request", "take a new key"
-        )
+        refuse("key_reused", f"the key '{first.key}' was used for another request", "use a new key")
 
 
 def first_answer(row: IdempotencyKeyRow) -> dict[str, str]:
@@ -162,6 +160,6 @@ def refuse_unknown_definition(workflow_id: str, version: int | None = None) -> N
     version_text = "" if version is None else f"version {version} of "
     refuse(
         "unknown_definition",
-        f"nothing is defined as {version_text}'{workflow_id}'",
-        "define it first",
+        f"there is no definition {version_text}'{workflow_id}'",
+        "store the definition first",
     )

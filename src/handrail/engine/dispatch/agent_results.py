@@ -60,14 +60,14 @@ def validate_result(returned: object, role: str, *, trusted: bool) -> Result | s
     try:
         result = _decode(_encode(value))
     except (TypeError, ValueError, RecursionError) as error:
-        return f"'{role}' returned what cannot be sent: {describe_error(error)}"
+        return f"'{role}' returned a value that cannot be encoded: {describe_error(error)}"
     return result if trusted else without_measured(result)
 
 
 def data_problem(data: object, role: str) -> str:
     """What makes the data of a result unusable, or "". JSON would turn a NaN into null."""
     problem = find_json_problem(data) if data else ""
-    return problem and f"'{role}' returned what cannot be sent: {problem}"
+    return problem and f"'{role}' returned a value that cannot be encoded: {problem}"
 
 
 def without_measured(result: Result) -> Result:

@@ -145,7 +145,7 @@ class DispatchService:
         if row is not None:
             return (
                 "foreign",
-                f"{subject} is held by '{row.agent}', not by this stay of '{agent_id}'",
+                f"{subject} is held by '{row.agent}', not by this registration of '{agent_id}'",
             )
         run = await self._reader.state(run_id)
         if run.has_ended:
@@ -174,7 +174,7 @@ class DispatchService:
             await self._add_note(run_id, _report_command(result, agent_id, fence), "wrong_fence")
             refuse(
                 "wrong_fence",
-                f"the result names the fence {fence}, and is for dispatch '{dispatch_id}'",
+                f"the result has the fence {fence}, which is not that of dispatch '{dispatch_id}'",
                 "report with the fence of the dispatch",
             )
         return await self.report(run_id, fence, agent_id, result)

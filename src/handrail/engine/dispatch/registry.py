@@ -84,7 +84,11 @@ class AgentService:
             beat_at=iso(self._clock()),
         )
         if not await self._access.call(self._store.agents.register, row):
-            refuse("agent_taken", f"'{agent_id}' is a function of an engine", "take another id")
+            refuse(
+                "agent_taken",
+                f"agent '{agent_id}' is a function inside an engine",
+                "take another id",
+            )
         self._drop_row(agent_id)
         view = await self.get(agent_id)
         if view.enabled:
@@ -131,7 +135,8 @@ class AgentService:
         if row.engine is not None:
             refuse(
                 "agent_taken",
-                f"'{agent_id}' is a function of an engine, and goes with it",
+                f"agent '{agent_id}' is a function inside an engine and is removed "
+                "when that engine closes",
                 "disable it, or close the engine",
             )
         await self._access.call(self._store.agents.remove, agent_id)
@@ -288,21 +293,20 @@ class AgentService:
 
 def _check_agent(agent_id: str, roles: Sequence[str], capacity: int) -> None:
     if not 0 < len(agent_id) <= AGENT_ID_CHARS_MAX or not agent_id.isprintable():
-        message = (
-            f"{agent_id[:40]!r} is no id for an agent: 1 to {AGENT_ID_CHARS_MAX} plain characters"
+        refuse(
+            "bad_agent",
+            f"{agent_id[:40]!r} is not an agent id",
+            f"use 1 to {AGENT_ID_CHARS_MAX} printable characters",
         )
-        refuse("bad_agent", message, "take another id")
     if not roles or not all(role and role.isprintable() for role in roles):
-        refuse("no_roles", f"agent '{agent_id}' works as no role, or one without a name")
+        refuse("no_roles", f"agent '{agent_id}' has no role, or a role without a name")
     if len(roles) > ROLES_MAX or any(len(role) > AGENT_ID_CHARS_MAX for role in roles):
         message = (
             f"agent '{agent_id}' has more than {ROLES_MAX} roles, or one with a very long name"
         )
         refuse("no_roles", message, "name fewer, shorter ones")
     if not 0 < capacity <= CAPACITY_MAX:
-        message = (
-            f"agent '{agent_id}' has room for {capacity} dispatches; it is 1 to {CAPACITY_MAX}"
-        )
+        message = f"agent '{agent_id}' has the capacity {capacity}; it must be 1 to {CAPACITY_MAX}"
         refuse("bad_capacity", message, "name another capacity")
 
 

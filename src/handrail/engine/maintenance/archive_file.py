@@ -96,7 +96,7 @@ def check_archive(file: Path) -> Iterator[ArchivedRun]:
     for number, line in enumerate(_read_lines(file), 1):
         kind = line.get("type")
         if (number == 1) != (kind == "archive"):
-            raise StoreError(f"{file}:{number}: this is no archive of Handrail; name one")
+            raise StoreError(f"{file}:{number}: this is not a Handrail archive; name an archive")
         if kind in ("run", "end") and run is not None:
             yield _check_run_end(file, run, seq, head)
             runs += 1
@@ -134,4 +134,4 @@ def _read_lines(file: Path) -> Iterator[dict[str, Any]]:
     except OSError as error:
         raise StoreError(f"{file}: {error.strerror or error}; name an archive") from error
     except (msgspec.DecodeError, EOFError, zlib.error, KeyError) as error:
-        raise StoreError(f"{file}: this is no complete archive of Handrail ({error})") from error
+        raise StoreError(f"{file}: this is not a complete Handrail archive ({error})") from error

@@ -301,7 +301,11 @@ class Maintenance:
 
 
 _PRESENCE_COMMANDS: dict[PresenceChangeKind, Callable[[str], tuple[ev.ChannelCommand, ...]]] = {
-    "offline": lambda agent: (ev.TakeOffline(agent_id=agent, detail="it was silent, or is gone"),),
+    "offline": lambda agent: (
+        ev.TakeOffline(
+            agent_id=agent, detail="the holder is offline, or sent no heartbeat in time"
+        ),
+    ),
     "disabled": lambda agent: (ev.Disable(agent_id=agent),),
     "online": lambda agent: (ev.Enable(agent_id=agent), ev.BringOnline(agent_id=agent)),
     "free": lambda _: (ev.ChannelTick(),),
@@ -310,4 +314,4 @@ _PRESENCE_COMMANDS: dict[PresenceChangeKind, Callable[[str], tuple[ev.ChannelCom
 
 
 def _lose_command(row: DispatchRow) -> c.Lose:
-    return c.Lose(fence=row.fence, reason=f"{row.agent} is gone, or was silent for too long")
+    return c.Lose(fence=row.fence, reason=f"{row.agent} is offline, or sent no heartbeat in time")

@@ -53,7 +53,7 @@ def read_events(store: Store, run_id: str, seq: int) -> list[RunEvent]:
         entries = store.journal.read(run_id, len(events), PAGE_ENTRIES)
         if not entries or not all(entry.body for entry in entries):
             hint = "`handrail verify` says why"
-            raise EventsGoneError(f"of run '{run_id}' only {len(events)} events are there; {hint}")
+            raise EventsGoneError(f"run '{run_id}': only {len(events)} events are stored; {hint}")
         for entry in entries:
             events += decode_events(entry.body)
     return events[:seq]

@@ -68,7 +68,7 @@ class ApprovalService:
         if status is not None and status not in APPROVAL_STATUSES:
             refuse(
                 "bad_status",
-                f"'{status[:40]}' is no status of an approval",
+                f"'{status[:40]}' is not a status of an approval",
                 f"it is one of {', '.join(APPROVAL_STATUSES)}",
             )
 
@@ -252,7 +252,7 @@ def _explain_settled(refusal: Refusal, row: ApprovalRow | None) -> Refusal:
         return refusal
     assert row.settled_at is not None, "an answer settles it"
     message = (
-        f"question '{row.id}' was answered already: {row.decision or 'answer'} "
+        f"approval '{row.id}' was answered already: {row.decision or 'answer'} "
         f"by {row.answered_by} at {parse_iso(row.settled_at):%Y-%m-%d %H:%M:%S} UTC"
     )
     return replace(

@@ -85,8 +85,8 @@ class BeadService:
         if not -PRIORITY_MAX <= priority <= PRIORITY_MAX:
             refuse(
                 "bad_priority",
-                f"a priority is a number up to {PRIORITY_MAX:,}, not {priority}",
-                "take a smaller one",
+                f"the priority {priority} is not within {-PRIORITY_MAX:,} and {PRIORITY_MAX:,}",
+                "use a number in that range",
             )
         self._access.check_open()
         bead_id, run_id = uuid7().hex, uuid7().hex if workflow_id else ""
@@ -124,7 +124,7 @@ class BeadService:
         if review is not None:
             refuse(
                 "no_workflow",
-                f"'{bead.title[:80]}' says how it is reviewed, and names no definition",
+                f"'{bead.title[:80]}' has `review` but no definition",
                 "leave `review` out, or name the definition",
             )
         first = await self._access.call(self._store.beads.create, bead, key_row)
@@ -170,11 +170,11 @@ class BeadService:
         if status is not None and status not in BEAD_STATUSES:
             refuse(
                 "bad_status",
-                f"'{status[:40]}' is no status of a bead",
+                f"'{status[:40]}' is not a status of a bead",
                 f"it is one of {', '.join(BEAD_STATUSES)}",
             )
         if type is not None and type not in BEAD_TYPES:
-            refuse("bad_type", f"'{type[:40]}' is no type of a bead", "it is work or approval")
+            refuse("bad_type", f"'{type[:40]}' is not a type of a bead", "it is work or approval")
         due = _iso_or_none(due_before)
         rows = await self._access.query(
             lambda store: store.beads.list(
@@ -234,8 +234,8 @@ class BeadService:
         if reason := find_json_problem(context):
             refuse(
                 "context_too_large",
-                f"with this the context of bead '{bead_id}' cannot be stored: {reason}",
-                "take something out of it (a null removes a key)",
+                f"the context of bead '{bead_id}' would become too large to store: {reason}",
+                "remove keys from the context (send null for a key), or add less",
             )
         at = iso(
             max(self._clock(), parse_iso(row.updated_at) + MICROSECOND)
@@ -396,12 +396,16 @@ class BeadService:
 def _check_context(context: dict[str, Any], *texts: str) -> None:
     reason = find_json_problem([context, *texts])
     if reason:
-        refuse("unusable", f"this cannot be stored: {reason}", "correct it and send it again")
+        refuse(
+            "unusable",
+            f"a text or the context cannot be stored: {reason}",
+            "correct the value and send it again",
+        )
     reserved = [name for name in ENGINE_KEYS if name in context]
     if reserved:
         refuse(
             "engine_keys",
-            f"{' and '.join(reserved)} of a bead's context are the engine's own",
+            f"{' and '.join(reserved)} of a bead's context are reserved for the engine",
             "leave them out",
         )
 
@@ -410,7 +414,7 @@ def _check_file(name: str, content: bytes, content_type: str) -> None:
     is_plain = name.isprintable() and not {"/", "\\"} & set(name) and name not in (".", "..")
     if not is_plain or not 0 < len(name) <= FILE_NAME_CHARS_MAX or find_json_problem(name):
         message = (
-            f"{name[:80]!r} is no name for a file: 1 to {FILE_NAME_CHARS_MAX} plain "
+            f"{name[:80]!r} is not a file name: use 1 to {FILE_NAME_CHARS_MAX} printable "
             "characters, no slash"
         )
         refuse("bad_name", message, "take another name")
@@ -419,10 +423,12 @@ def _check_file(name: str, content: bytes, content_type: str) -> None:
         or not content_type.isprintable()
         or len(content_type) > CONTENT_TYPE_CHARS_MAX
     ):
-        refuse("bad_content_type", f"{content_type[:80]!r} is no type of a content")
+        refuse("bad_content_type", f"{content_type[:80]!r} is not a content type")
     if len(content) > FILE_BYTES_MAX:
         message = f"'{name}' has {len(content):,} bytes; a file has at most {FILE_BYTES_MAX:,}"
-        refuse("file_too_large", message, "put it elsewhere, and its address into the context")
+        refuse(
+            "file_too_large", message, "store the file elsewhere and put its URL into the context"
+        )
 
 
 def new_bead_row(start: c.Start, priority: int, at: str) -> BeadRow:
@@ -447,7 +453,7 @@ def _iso_or_none(at: datetime | None) -> str | None:
     try:
         return iso(at) if at is not None else None
     except OverflowError:
-        refuse("unusable", f"{at} is before or after all years of UTC", "take another time")
+        refuse("unusable", f"{at} is outside of the years 1 to 9999 in UTC", "take another time")
 
 
 def _run_view(run: Run, row: BeadRow) -> BeadView:

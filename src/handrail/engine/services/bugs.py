@@ -68,7 +68,9 @@ class BugService:
                 result = await self._count_or_file(report, error_signature, digest, by)
                 if result is not None:
                     return result
-        return _to_result(None, "others report it all the time; report it again", error_signature)
+        return _to_result(
+            None, "other engines count it at the same moment; report it again", error_signature
+        )
 
     async def list(self, *, cursor: str = "", limit: int = PAGE_ITEMS_DEFAULT) -> Page[BugView]:
         """List the signatures, the newest bead first."""
@@ -103,7 +105,7 @@ class BugService:
             if not counted:
                 return None
             row = msgspec.structs.replace(existing, count=existing.count + report.count)
-            return _to_result("known", "it is worked on already", error_signature, row)
+            return _to_result("known", "a run works on it already", error_signature, row)
         recent_count, reporter_count = await self._access.call(
             self._store.bugs.count_since, iso(now - timedelta(hours=1)), by
         )
@@ -188,7 +190,7 @@ def _reject_reason(report: ErrorReport) -> str:
     if report.level.lower() not in ("error", "fatal", "critical"):
         return f"'{report.level[:40]}' is no error"
     if not (report.type or report.message or report.traceback or report.status):
-        return "it says nothing"
+        return "the report has neither a message nor a traceback"
     return ""
 
 

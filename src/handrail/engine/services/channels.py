@@ -125,12 +125,12 @@ class ChannelService:
         channel_exists."""
         if not 0 < len(channel_id) <= CHANNEL_ID_CHARS_MAX or not channel_id.isprintable():
             message = (
-                f"{channel_id[:40]!r} is no id for a channel: 1 to {CHANNEL_ID_CHARS_MAX} "
+                f"{channel_id[:40]!r} is not a channel id: use 1 to {CHANNEL_ID_CHARS_MAX} "
                 "plain characters"
             )
             refuse("bad_channel", message, "take another id")
         if "/" in channel_id or channel_id in (".", ".."):
-            message = f"'{channel_id}' cannot be part of an address"
+            message = f"'{channel_id}' cannot be part of a URL"
             refuse("bad_channel", message, "take an id without a slash")
         await self._execute(channel_id, OpenChannel(config=config or self.turn_config()), by)
         return await self.get(channel_id)
@@ -172,7 +172,7 @@ class ChannelService:
         if view.in_process:
             refuse(
                 "agent_in_process",
-                f"'{agent_id}' is a function of an engine, which takes no turns",
+                f"agent '{agent_id}' is a function inside an engine, which takes no turns",
                 "name an agent that claims its work",
             )
         return await self.command(
@@ -288,7 +288,7 @@ class ChannelService:
             refuse(
                 "long_message",
                 f"'{agent_id}' has said {size:,} characters in this turn of '{channel_id}'",
-                f"complete it: {TURN_CHARS_MAX:,} are the most",
+                f"complete the turn: at most {TURN_CHARS_MAX:,} characters are allowed",
             )
 
     def _count_turn_chars(self, channel: Channel, response: ev.Respond) -> None:
@@ -415,7 +415,7 @@ def _check_length(text: str, channel_id: str) -> str:
         refuse(
             "long_message",
             f"a message to channel '{channel_id}' has {len(text)} characters",
-            f"say it in at most {MESSAGE_CHARS_MAX}",
+            f"send at most {MESSAGE_CHARS_MAX} characters",
         )
     return text
 
@@ -441,7 +441,7 @@ def _check_may_read(channel: Channel, reader: str) -> None:
         refuse(
             "not_receiving",
             f"agent '{reader}' receives nothing from channel '{channel.id}'",
-            "it has to be assigned to the channel, and online",
+            "assign the agent to the channel, and start it",
         )
 
 

@@ -111,8 +111,8 @@ class DefinitionService:
         if foreign is not None:
             refuse(
                 "foreign_definition",
-                f"{owner} did not define '{foreign}'",
-                "ask a ceo to edit it, or take another id and name",
+                f"'{foreign}' was defined by another user than {owner}",
+                "ask a ceo to change it, or use another id and name",
             )
 
     async def list(self, cursor: str = "", limit: int = PAGE_ITEMS_DEFAULT) -> Page[DefinitionItem]:
@@ -156,8 +156,8 @@ def check_guarded(row: DefinitionRow, team: str) -> dict[str, Any]:
     if row.workflow_id != team or not document.get("metadata", {}).get("guarded"):
         refuse(
             "not_guarded",
-            f"there is a definition '{team}' that is no guarded team",
-            "give the guarded run another name",
+            f"a definition named '{team}' exists and is not of a guarded program",
+            "use another name for the guarded run",
         )
     return document
 

@@ -245,7 +245,7 @@ class MemoryService:
         memory_withdrawn for one that is no longer offered."""
         resolution_text = _truncate(resolution.strip(), RESOLUTION_CHARS_MAX)
         if not resolution_text:
-            refuse("no_text", "a resolution says something", "write one, or remove the memory")
+            refuse("no_text", "the resolution is empty", "send a text, or remove the memory")
         return _to_view(await self._change(memory_id, resolution_text, by))
 
     async def forget(self, memory_id: str, *, by: str) -> None:
@@ -334,6 +334,6 @@ def _refuse_withdrawn(row: MemoryRow) -> NoReturn:
     reasons = {"reopened": "its ticket was opened again", "failed": "its run did not end well"}
     refuse(
         "memory_withdrawn",
-        f"memory '{row.id}' is not used any more: {reasons[row.standing]}",
-        "remove it, or let the ticket be resolved again",
+        f"memory '{row.id}' is no longer recalled: {reasons[row.standing]}",
+        "remove the memory, or resolve the ticket again",
     )

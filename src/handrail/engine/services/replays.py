@@ -57,7 +57,7 @@ class ReplayService:
             refuse(
                 "too_many_runs",
                 (
-                    f"{len(distinct_ids)} runs were named; 1 to {REPLAYED_RUNS_MAX} are replayed "
+                    f"{len(distinct_ids)} run ids were sent; 1 to {REPLAYED_RUNS_MAX} are replayed "
                     "at once"
                 ),
                 "name fewer, or ask several times",
@@ -78,7 +78,7 @@ class ReplayService:
         if not 0 < runs <= TUNING_RUNS_MAX or not 0 <= share <= 1:
             refuse(
                 "bad_limit",
-                f"1 to {TUNING_RUNS_MAX} runs are looked at, and a share is between 0 and 1",
+                f"runs must be 1 to {TUNING_RUNS_MAX}, and share between 0 and 1",
                 "ask for fewer runs, or another share",
             )
         workflow_id, version = row.workflow_id, row.version
@@ -149,7 +149,7 @@ def _read_run_events(store: Store, run_id: str, events_left: int) -> list[RunEve
     try:
         return read_events(store, run_id, stored.row.seq)
     except EventsGoneError as error:
-        refuse("events_gone", str(error), "a run that was archived cannot be replayed")
+        refuse("events_gone", str(error), "an archived run cannot be replayed")
 
 
 def _read_ended_runs(store: Store, workflow_id: str, runs_max: int) -> list[list[RunEvent]]:

@@ -68,14 +68,16 @@ def issue_token(request: NewToken, *, by: str, engine: Engine) -> tuple[str, Cre
         raise _bad_token_request(field, f"a token of the role {request.role} needs `{field}`")
     _check_name(field, name)
     if request.works_as is not None and request.role != "agent":
-        raise _bad_token_request("works_as", "only an agent's token works as something")
+        raise _bad_token_request("works_as", "`works_as` is for tokens of the role agent")
     if "ceo" in (request.works_as or ()):
-        raise _bad_token_request("works_as", "no agent works as ceo: that is a person")
+        raise _bad_token_request(
+            "works_as", "an agent cannot have the role ceo, which is for people"
+        )
     seconds_valid = parse_duration(request.expires) if request.expires is not None else None
     if request.expires is not None and not 0 < (seconds_valid or 0) <= EXPIRES_SECONDS_MAX:
         raise _bad_token_request(
             "expires",
-            f"'{request.expires[:40]}' is no duration, or longer than ten years",
+            f"'{request.expires[:40]}' is not a duration of at most ten years",
             "say 30d or 12h",
         )
     return issue_credential(
@@ -93,11 +95,11 @@ def _check_name(field: str, name: str) -> None:
     """Check a name: the record identifies actors by name, and URLs contain agent ids."""
     if name == ENGINE_ACTOR:
         raise _bad_token_request(
-            field, f"'{ENGINE_ACTOR}' is how the engine itself signs", "take another name"
+            field, f"'{ENGINE_ACTOR}' is reserved for the engine", "take another name"
         )
     if field == "agent" and ("/" in name or name in (".", "..")):
         raise _bad_token_request(
-            field, f"'{name}' cannot be part of an address", "take an id without a slash"
+            field, f"'{name}' cannot be part of a URL", "take an id without a slash"
         )
 
 
@@ -203,7 +205,9 @@ async def get_health(engine: Engine) -> Response[Health]:
 @serves(ServerCalls.get_readiness)
 async def get_readiness(engine: Engine, long_polls: LongPolls) -> Response[Health]:
     if long_polls.draining.is_set():
-        return Response(Health(status="draining", reason="this server ends"), status_code=503)
+        return Response(
+            Health(status="draining", reason="this server is shutting down"), status_code=503
+        )
     try:
         await engine.feed.position()
     except StoreError:

@@ -71,7 +71,7 @@ def _check_roles(caller: Caller, roles: tuple[str, ...]) -> None:
         raise HTTPProblemError(
             403,
             "forbidden_role",
-            f"no agent works as ceo, and '{caller.name}' is one: that is a person",
+            f"agent '{caller.name}' cannot have the role ceo, which is for people",
             "leave the role out",
         )
     allowed_roles = caller.works_as
@@ -80,8 +80,8 @@ def _check_roles(caller: Caller, roles: tuple[str, ...]) -> None:
         raise HTTPProblemError(
             403,
             "forbidden_role",
-            f"the token of '{caller.name}' does not let it work as {', '.join(forbidden)}",
-            f"it may as: {', '.join(allowed_roles) or 'nothing'}",
+            f"the token of '{caller.name}' does not allow the roles {', '.join(forbidden)}",
+            f"it allows: {', '.join(allowed_roles) or 'nothing'}",
         )
 
 
@@ -111,8 +111,8 @@ async def remove_agent(engine: Engine, caller: Caller, agent_id: str) -> None:
         raise HTTPProblemError(
             403,
             "agent_disabled",
-            f"agent '{agent_id}' is disabled, and stays so until somebody enables it",
-            "a ceo can remove it",
+            f"agent '{agent_id}' is disabled",
+            "enable the agent first, or let a ceo remove it",
         )
     await engine.agents.remove(agent_id)
 
@@ -236,7 +236,7 @@ def _check_complete(data: DispatchResult) -> None:
         raise HTTPProblemError(
             422,
             "bad_result",
-            f"a result that says {data.outcome} needs `{name}`",
+            f"a result with the outcome {data.outcome} needs `{name}`",
             hint,
             field=name,
             field_code="missing",

@@ -207,14 +207,14 @@ async def _find_open_approval(engine: Engine, row: AnswerLinkRow) -> tuple[Appro
         raise HTTPProblemError(
             409,
             "not_open",
-            f"what this link is about is {approval.status}{by}",
+            f"the approval of this link is {approval.status}{by}",
             "there is nothing to answer",
         )
     if approval.digest != row.shown:
         raise HTTPProblemError(
             409,
             "changed",
-            "what this link is about shows something else by now",
+            "the content of the approval has changed since this link was made",
             "ask for a new link",
         )
     person = await current_person(engine, row)

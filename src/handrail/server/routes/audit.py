@@ -95,13 +95,15 @@ class AuditVerifier:
             raise HTTPProblemError(
                 409,
                 "in_memory",
-                "the database is in the memory of this server, where only it can look",
+                "a database in memory cannot be verified from outside its server",
                 "serve a database on disk, or verify a backup of it: handrail verify",
             )
 
         def check_continue() -> None:
             if self._closing or not check.waiters:
-                raise StoreError("the server ends, or nobody waits; the check was broken off")
+                raise StoreError(
+                    "the check was cancelled: the server is shutting down, or the caller has gone"
+                )
 
         try:
             return verify(records, head, on_progress=check_continue)

@@ -141,7 +141,9 @@ async def _read_form(request: HTTPRequest) -> tuple[AuthoredBody, str, str, byte
     try:
         form = await request.form()
     except (LookupError, UnicodeDecodeError) as error:  # a field in an unknown or a wrong encoding
-        raise _bad_file("$", "a field of the form is no text", "write it in UTF-8") from error
+        raise _bad_file(
+            "$", "a field of the form is not UTF-8 text", "write it in UTF-8"
+        ) from error
     files = [value for _, value in form.multi_items() if isinstance(value, UploadFile)]
     if len(files) != 1:
         raise _bad_file("file", f"the form has {len(files)} files", "send one: curl -F file=@NAME")

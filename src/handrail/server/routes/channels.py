@@ -182,7 +182,7 @@ def _not_a_member_problem(caller: Caller, channel_id: str) -> HTTPProblemError:
     return HTTPProblemError(
         403,
         "not_a_member",
-        f"agent '{caller.name}' is no member of channel '{channel_id}'",
+        f"agent '{caller.name}' is not a member of channel '{channel_id}'",
         "an operator can add it",
     )
 

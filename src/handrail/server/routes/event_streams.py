@@ -248,7 +248,7 @@ async def _feed_pages(engine: Engine, after: str) -> EventPages:
 
 def _parse_seq(position: str) -> int:
     if not (position.isascii() and position.isdigit() and len(position) <= SEQ_DIGITS_MAX):
-        raise _bad_position(position, "the events of a run are numbered from 1")
+        raise _bad_position(position, "events of a run have numbers from 1")
     return int(position)
 
 
@@ -262,7 +262,7 @@ def _bad_position(position: str, reason: str) -> HTTPProblemError:
     return HTTPProblemError(
         422,
         "bad_position",
-        f"'{position}' is no position in this stream: {reason}",
+        f"'{position}' is not a position in this stream: {reason}",
         "send the `id` of the last event that was seen, or 0 for the beginning",
         field=LAST_EVENT_ID_HEADER,
     )

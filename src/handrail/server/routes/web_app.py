@@ -181,7 +181,7 @@ async def show_sign_in(code: str) -> Response[Any]:
 async def get_asset(request: HTTPRequest, web_app_files: WebAppFiles, name: str) -> Response[bytes]:
     file = web_app_files.assets.get(name)
     if file is None:
-        raise HTTPProblemError(404, "not_found", f"there is no '{name[:80]}' here")
+        raise HTTPProblemError(404, "not_found", f"there is no file '{name[:80]}'")
     body, headers = file.negotiate(request.headers.get("accept-encoding", ""))
     return Response(body, media_type=file.media_type, headers=headers)
 
@@ -198,8 +198,8 @@ async def sign_in(
         raise HTTPProblemError(
             401,
             "bad_sign_in",
-            "this link was used before, or has expired",
-            "make a new one: handrail sign-in",
+            "this sign-in link was used before or has expired",
+            "create a new one with `handrail sign-in`",
         )
     secret, session = issue_credential(
         "session",

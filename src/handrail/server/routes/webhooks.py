@@ -79,16 +79,14 @@ def parse_target_url(text: str, *, private: bool) -> httpx.URL:
         url = httpx.URL(text)
         port = url.port
     except (httpx.InvalidURL, ValueError, UnicodeError) as error:
-        raise WebhookTargetError(f"it is no URL: {error}; write https://HOST/PATH") from error
+        raise WebhookTargetError(f"not a URL: {error}; write https://HOST/PATH") from error
     schemes = ("https", "http") if private else ("https",)
     if url.scheme not in schemes or not url.host or len(text) > URL_CHARS_MAX or port == 0:
-        message = (
-            f"it is no URL of at most {URL_CHARS_MAX:,} characters with {' or '.join(schemes)}"
-        )
+        message = f"not a URL of at most {URL_CHARS_MAX:,} characters with {' or '.join(schemes)}"
         raise WebhookTargetError(f"{message}; write https://HOST/PATH")
     if url.userinfo:
         raise WebhookTargetError(
-            "it holds a user or a password; leave them out, what is sent is signed"
+            "the URL contains a user or a password; leave them out, deliveries are signed"
         )
     return url
 
@@ -102,12 +100,12 @@ async def resolve_target(url: httpx.URL, *, private: bool) -> WebhookTarget:
             address_infos = await loop.getaddrinfo(url.host, port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError, TimeoutError) as error:
         raise WebhookTargetError(
-            f"the name {url.host} leads nowhere; is it spelled right?"
+            f"the host {url.host} cannot be resolved; check its spelling"
         ) from error
     addresses = [str(info[4][0]) for info in address_infos]
     if not private and not all(map(is_public, addresses)):
-        message = f"{url.host} is inside of this network"
-        raise WebhookTargetError(f"{message}; if it shall be told, set webhook_private = yes")
+        message = f"{url.host} is inside this network"
+        raise WebhookTargetError(f"{message}; to allow it, set webhook_private = yes")
     return WebhookTarget(url.copy_with(host=addresses[0]), url.netloc.decode("ascii"), url.host)
 
 
@@ -253,10 +251,10 @@ class WebhookSender:
         except WebhookTargetError as bad:
             return 0, str(bad)
         except TimeoutError:
-            return 0, f"it took longer than {SEND_SECONDS_MAX:g} s"
+            return 0, f"the receiver took longer than {SEND_SECONDS_MAX:g} s"
         except (httpx.HTTPError, OSError) as error:
-            return 0, f"it cannot be reached: {type(error).__name__}"
-        return status, "" if 200 <= status < 300 else f"it answered {status}"
+            return 0, f"the receiver cannot be reached: {type(error).__name__}"
+        return status, "" if 200 <= status < 300 else f"the receiver answered {status}"
 
     async def _post(self, url: str, headers: dict[str, str], body: bytes) -> int:
         private = self.settings.webhook_private

@@ -232,7 +232,7 @@ def read_manifest(file: Path) -> dict[str, Any]:
         version, backup_format = int(manifest["schema"]), int(manifest["format"])
     except (zipfile.BadZipFile, OSError, KeyError, ValueError, TypeError) as error:
         raise BrokenBackupError(
-            f"{file} is no backup of Handrail on PostgreSQL; name one"
+            f"{file} is not a backup of Handrail on PostgreSQL; name a backup"
         ) from error
     try:
         check_schema_version(str(file), version)

@@ -106,7 +106,7 @@ def commit(
     except ConnectionLostError as error:
         if attempt.commit_sent:
             raise CommitOutcomeUnknownError(
-                f"{error} during a commit; load what it was about, and look"
+                f"{error} during a commit, whose outcome is unknown; read the runs again"
             ) from error
         raise StoreError(f"{error}; nothing was written") from error
 

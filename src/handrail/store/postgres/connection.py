@@ -120,7 +120,7 @@ class ReconnectingConnection:
         else:
             if self._standby_wait_cancelled:
                 db.close()
-                reason = "the wait for the standby was broken off by somebody"
+                reason = "the wait for the standby was cancelled on the server"
                 raise ConnectionLostError(f"{display_name}: {reason}; the connection was given up")
         finally:
             self._stop_watch()

@@ -121,7 +121,7 @@ class PostgresDatabase(Database):
         last, _ = self._last_commit
         row = PostgresTransaction(db).fetch_one("commit_hash", n=last.n)
         if row is None or row[0] != last.hash:
-            problem = f"commit {last.n} was acknowledged at {last.at}, and is not there any more"
+            problem = f"commit {last.n} was acknowledged at {last.at}, and is missing now"
             reason = "a standby took over that commits did not wait for"
             raise AcknowledgedDataLostError(
                 f"{self.display_name}: {problem}: {reason}; start again to go on with the rest"
@@ -142,7 +142,9 @@ class PostgresDatabase(Database):
             with self._borrow_connection() as db:
                 yield db
         except ConnectionLostError as error:
-            raise CommitOutcomeUnknownError(f"{error}; it may be written or not") from error
+            raise CommitOutcomeUnknownError(
+                f"{error}; the write may or may not have been stored"
+            ) from error
 
     # Statements
 

@@ -117,7 +117,7 @@ class SqliteMaintenanceDatabase(SqliteDatabase, MaintenanceDatabase):
     def restore(
         self, file: Path, prepare: Callable[[MaintenanceDatabase, str | None], None]
     ) -> None:
-        assert self.path != IN_MEMORY_PATH, "a database in memory is nobody's to restore"
+        assert self.path != IN_MEMORY_PATH, "a database in memory cannot be restored"
         _check_backup(file)
         folder = Path(self.path).absolute().parent
         part_file = folder / f".{Path(self.path).name}.restore-{os.getpid()}"
@@ -185,12 +185,16 @@ def _check_backup(file: Path) -> None:
             (application,) = db.execute("PRAGMA application_id").fetchone()
             (version,) = db.execute("PRAGMA user_version").fetchone()
             if application != APPLICATION_ID:
-                raise BrokenBackupError(f"{file} is no backup of a Handrail database; name one")
+                raise BrokenBackupError(
+                    f"{file} is not a backup of a Handrail database; name a backup"
+                )
             check_schema_version(str(file), version)
             (state,) = db.execute("PRAGMA quick_check(1)").fetchone()
             if state != "ok":
                 raise BrokenBackupError(f"{file} is damaged ({state}); name another backup")
     except sqlite3.Error as error:
-        raise BrokenBackupError(f"{file} is no backup of a Handrail database ({error})") from error
+        raise BrokenBackupError(
+            f"{file} is not a backup of a Handrail database ({error}); name a backup"
+        ) from error
     except StoreError as error:
         raise BrokenBackupError(str(error)) from error
