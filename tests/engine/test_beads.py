@@ -85,6 +85,23 @@ def test_beads_are_sorted_by_when_they_are_due_and_found_by_it(url: str, clock: 
     run_async(play())
 
 
+def test_beads_are_sorted_by_their_priority_the_newest_of_the_same_first(
+    url: str, clock: ManualClock
+):
+    async def play():
+        async with manual_engine(url, clock) as engine:
+            for title, priority in (("low", -1), ("old", 5), ("new", 5), ("high", 9)):
+                await engine.beads.create(title=title, priority=priority)
+            found, cursor = [], ""
+            while cursor is not None:
+                page = await engine.beads.list(sort="priority", limit=1, cursor=cursor)
+                found += [bead.title for bead in page.items]
+                cursor = page.next_cursor
+            assert found == ["high", "new", "old", "low"]
+
+    run_async(play())
+
+
 def test_a_bead_with_a_definition_runs_at_once(url: str, clock: ManualClock):
     async def play():
         async with manual_engine(url, clock) as engine:

@@ -1,13 +1,16 @@
 """The channel: turn-taking as the specification says it, sentence by sentence."""
 
 from datetime import UTC, datetime, timedelta
+from typing import get_args
 
 import msgspec
 import pytest
 from msgspec.structs import replace
 
 from handrail.kernel.agent_lifecycle import LOG_NAMES, AgentState
+from handrail.kernel.channel import decide as deciding
 from handrail.kernel.channel import events as ev
+from handrail.kernel.channel import members
 from handrail.kernel.channel.decide import decide
 from handrail.kernel.channel.evolve import Disposition, disposition, evolve
 from handrail.kernel.channel.state import (
@@ -29,6 +32,15 @@ from handrail.kernel.channel.state import (
 from handrail.kernel.decision import Refusal
 
 START = datetime(2026, 2, 4, 21, 0, tzinfo=UTC)
+HANDLED_BEFORE = {ev.PushChannelClocks, ev.Respond}
+"""Commands that `decide` handles itself."""
+
+
+def test_every_command_has_exactly_one_handler():
+    of_members = {*get_args(ev.MemberCommand), *get_args(ev.TurnCommand)} - HANDLED_BEFORE
+    assert members.HANDLERS.keys() == of_members
+    of_channels = {*get_args(ev.ChannelCommand)} - of_members - HANDLED_BEFORE
+    assert deciding.HANDLERS.keys() == of_channels
 
 
 class Room:

@@ -147,7 +147,7 @@ def test_what_is_no_object_is_refused(thing: object):
 
 def test_keys_that_are_no_text_are_named_as_the_reason():
     _, checked = check_definition({**WORKFLOW, 1: 2})
-    assert "keys that are no text" in checked.errors[0].message
+    assert "keys are not texts" in checked.errors[0].message
 
 
 @pytest.mark.parametrize("kind", ["graph", None, 3, [], {}, "Workflow", 10**400, float("nan")])

@@ -48,7 +48,7 @@ def test_json_values_are_plain(value: object) -> None:
         pytest.param(
             "x" * (VALUE_BYTES_MAX + 1), "larger", id="large"
         ),  # else its name is that long too
-        ([0] * (VALUE_ITEMS_MAX + 1), "values"),
+        ([0] * (VALUE_ITEMS_MAX + 1), "entries"),
     ],
 )
 def test_everything_else_is_not_and_says_why(value: object, told: str) -> None:

@@ -122,7 +122,7 @@ def test_bytes_count_as_json_has_them_and_so_does_what_nobody_could_read() -> No
 def test_a_context_that_would_grow_too_large_is_refused_and_changes_nothing(add: Add) -> None:
     run = held(2, context={"first": HALF})
     said = refused(run, lambda: add(run, {"second": HALF}), "context_too_large")
-    assert f"more than {VALUE_ITEMS_MAX:,} values" in said
+    assert f"more than {VALUE_ITEMS_MAX:,} entries" in said
     assert add(run, {"second": "less"}).refusal is None
     assert (run.run.context["first"], run.run.context["second"]) == (HALF, "less")
 

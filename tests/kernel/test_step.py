@@ -1,15 +1,20 @@
 """`step`: a decision together with the run that its events lead to."""
 
 from datetime import UTC, datetime, timedelta, timezone
+from typing import get_args
 
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.kernel.driven_run import NOON, DrivenRun, chain, node, plan_of
 
 from handrail.kernel.run import commands as c
-from handrail.kernel.run.decide import decide, decide_and_apply
+from handrail.kernel.run.decide import HANDLERS, decide, decide_and_apply
 from handrail.kernel.run.events import Moved
 from handrail.kernel.run.evolve import isoformat, replay
+
+
+def test_every_command_of_a_run_that_goes_on_has_a_handler():
+    assert HANDLERS.keys() == {*get_args(c.RunCommand)} - {c.Start, c.StartGuarded}
 
 
 def test_a_step_gives_the_decision_and_the_run_its_events_lead_to():

@@ -53,7 +53,7 @@ def test_handoffs_name_agents_of_the_team():
         ("unknown_target", "$.agents[1].hands_off_to[0]"),
     ]
     _, checked = check_definition(document)
-    assert checked.errors[0].hint == "one of a, b"
+    assert checked.errors[0].hint == "use one of a, b"
 
 
 @pytest.mark.requirement("L5.5")

@@ -1,5 +1,7 @@
 """Who may call what: the whole table, every call by everybody, on their own objects and others'."""
 
+import inspect
+from operator import attrgetter
 from typing import Any
 
 import httpx
@@ -18,9 +20,11 @@ from tests.server.harness import (
     expect_json,
 )
 
+from handrail.api.calls import OPERATIONS
 from handrail.api.operation import API_PREFIX, Access
 from handrail.kernel.result import Outcome, Result
 from handrail.server.access import Caller, may_call
+from handrail.server.app import ENGINE_METHODS
 
 ROLES = ("viewer", "operator", "ceo", "admin", "agent", "reporter")
 ASKING = Result(outcome=Outcome.ASK, question="which one?")
@@ -232,3 +236,15 @@ async def test_names_in_a_body_are_not_believed(harness: ServerHarness):
     assert (await harness.operator.post("/beads", json=forged)).status_code == 403
     same = {"title": "a bug", "filed_by": OPERATOR}
     assert (await harness.operator.post("/beads", json=same)).status_code == 201
+
+
+async def test_every_forwarded_call_is_a_method_of_the_engine_that_takes_its_arguments(
+    harness: ServerHarness,
+):
+    """`ENGINE_METHODS` names them by text, which no type checker reads."""
+    operations = {operation.name: operation for operation in OPERATIONS}
+    for name, method in ENGINE_METHODS.items():
+        query = operations[name].query
+        fields = query.__struct_fields__ if query is not None else ()
+        signature = inspect.signature(attrgetter(method)(harness.engine))
+        signature.bind(*operations[name].path_arguments, **dict.fromkeys(fields))

@@ -1,6 +1,7 @@
 """Beads: filed, looked up, changed, run again; by whom, and what is refused."""
 
 import asyncio
+from typing import get_args
 
 import pytest
 from tests.engine.engines import chain, node, team
@@ -15,6 +16,7 @@ from tests.server.harness import (
     list_all,
 )
 
+from handrail.api.beads import BeadSort
 from handrail.kernel.result import Outcome, Result
 
 REVIEWED = team(
@@ -67,6 +69,20 @@ async def test_a_bead_has_a_due_date_that_lists_can_ask_for(harness: ServerHarne
     for wrong in ("2030-01-01T12:00:00", "tomorrow", "0001-01-01T00:00:00+14:00"):
         answer = await harness.operator.post("/beads", json={**wanted, "due_at": wrong})
         assert answer.status_code == 422, wrong
+
+
+@pytest.mark.parametrize("sort", get_args(BeadSort))
+async def test_beads_are_listed_in_every_order_of_the_contract(harness: ServerHarness, sort: str):
+    """The newest, the soonest due and the highest priority come first."""
+    filed = [
+        {"title": "due_at", "due_at": "2030-01-01T00:00:00Z"},
+        {"title": "priority", "priority": 9},
+        {"title": "created_at"},
+    ]
+    for bead in filed:
+        expect_json(await harness.operator.post("/beads", json=bead), 201)
+    listed = expect_json(await harness.viewer.get(f"/beads?sort={sort}"))["items"]
+    assert (listed[0]["title"], len(listed)) == (sort, len(filed))
 
 
 async def test_a_definition_is_found_by_its_name_too(harness: ServerHarness):

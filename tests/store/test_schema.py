@@ -233,7 +233,7 @@ def lists_with_filters() -> set[str]:
         name
         for text in texts
         for name in re.findall(r'fetch_(?:filtered|scanning)\(\s*(?:\w+,\s*)?"(\w+)"', text)
-    } | {"work_beads", "beads_by_due", "approval_beads"}
+    } | {"work_beads", "beads_by_due", "beads_by_priority", "approval_beads"}
 
 
 def test_every_query_is_used_and_every_query_used_is_there():

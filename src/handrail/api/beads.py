@@ -29,7 +29,7 @@ FORM_BYTES_MAX = 64 * 1024
 """Of an upload's form, in addition to the file."""
 BeadStatus = Literal["open", "in_progress", "waiting", "closed", "error"]
 BeadType = Literal["work", "approval"]
-BeadSort = Literal["created_at", "due_at"]
+BeadSort = Literal["created_at", "due_at", "priority"]
 
 
 class NewBead(AuthoredBody, kw_only=True):
@@ -60,7 +60,10 @@ class BeadQuery(PageQuery):
         Annotated[datetime, Meta(tz=True, description="Work that is due before this time.")] | None
     ) = None
     sort: Annotated[
-        BeadSort, Meta(description="The newest first, or work by its due date, the soonest first.")
+        BeadSort,
+        Meta(
+            description="The newest first; or work, the soonest due or the highest priority first."
+        ),
     ] = "created_at"
 
 

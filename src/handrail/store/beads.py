@@ -11,6 +11,12 @@ from handrail.store.rows import BeadRow, IdempotencyKeyRow
 
 BEAD_FILES_MAX = 100
 """Files per bead."""
+BeadOrder = Literal["created_at", "due_at", "priority"]
+WORK_QUERIES: dict[BeadOrder, str] = {
+    "created_at": "work_beads",
+    "due_at": "beads_by_due",
+    "priority": "beads_by_priority",
+}
 
 
 class BeadItem(BeadRow):
@@ -76,19 +82,19 @@ class BeadStore(Subject):
         status: str | None = None,
         workflow_id: str | None = None,
         due_before: str | None = None,
-        by_due: bool = False,
+        order: BeadOrder = "created_at",
         before: str | None = None,
         limit: int = 50,
     ) -> list[BeadItem]:
-        """List beads by id, the newest first. The status of an approval is open or closed, and
-        only work has a due date: `by_due` lists the soonest first, those without a date last."""
+        """List beads, the newest first, or only work by another order: the soonest due first,
+        those without a date last, or the highest priority first. The status of an approval is open
+        or closed, and it has no due date."""
         filters: dict[str, Any] = {"workflow_id": workflow_id, "before": before, "limit": limit}
         if type == "approval" and due_before is not None:
             return []
-        if type != "approval" and (by_due or due_before is not None):
-            query = "beads_by_due" if by_due else "work_beads"
+        if type != "approval" and (order != "created_at" or due_before is not None):
             return self._fetch_filtered(
-                BeadItem, query, **filters, status=status, due_before=due_before
+                BeadItem, WORK_QUERIES[order], **filters, status=status, due_before=due_before
             )
         pages = [
             self._fetch_filtered(BeadItem, query, **filters, **status_is)

@@ -28,7 +28,7 @@ from handrail.kernel.input_checks import find_json_problem
 from handrail.kernel.result import merge_patch
 from handrail.kernel.run import commands as c
 from handrail.kernel.run.state import ENGINE_KEYS, Person, Run
-from handrail.store.beads import BEAD_FILES_MAX, BeadItem, FileRow
+from handrail.store.beads import BEAD_FILES_MAX, BeadItem, BeadOrder, FileRow
 from handrail.store.rows import BeadRow, IdempotencyKeyRow, iso, parse_iso
 from handrail.views.approvals import Approval
 from handrail.views.beads import FILE_BYTES_MAX, PRIORITY_MAX, BeadView, FileInfo
@@ -160,12 +160,12 @@ class BeadService:
         status: str | None = None,
         workflow_id: str | None = None,
         due_before: datetime | None = None,
-        sort: Literal["created_at", "due_at"] = "created_at",
+        sort: BeadOrder = "created_at",
         cursor: str = "",
         limit: int = PAGE_ITEMS_DEFAULT,
     ) -> Page[BeadView]:
-        """List beads, the newest or the soonest due first, each as its row has it. Refused:
-        bad_status, bad_type."""
+        """List beads, the newest, or work with the soonest due date or the highest priority first,
+        each as its row has it. Refused: bad_status, bad_type."""
         before, limit = check_cursor(cursor) or None, check_limit(limit)
         if status is not None and status not in BEAD_STATUSES:
             refuse(
@@ -182,7 +182,7 @@ class BeadService:
                 status=status,
                 workflow_id=workflow_id,
                 due_before=due,
-                by_due=sort == "due_at",
+                order=sort,
                 before=before,
                 limit=limit + 1,
             )

@@ -48,6 +48,7 @@ CREATE TABLE beads (
   CHECK ((error IS NOT NULL) = (status = 'error'))
 ) STRICT;
 CREATE INDEX beads_status ON beads (status, id);
+CREATE INDEX beads_due ON beads (due_at) WHERE due_at IS NOT NULL;
 
 -- Pages keep room for the next version of a row: a run that only moves touches no index.
 CREATE TABLE workflow_executions (

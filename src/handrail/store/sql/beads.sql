@@ -24,6 +24,16 @@ WHERE true
 ORDER BY coalesce(due_at, 'infinity'), id
 LIMIT :limit;
 
+-- beads_by_priority: the highest first, of the same priority the newest
+SELECT {BeadRow}, 'work', NULL::text FROM beads
+WHERE true
+  AND (priority, id) < (SELECT priority, id FROM beads WHERE id = :before)
+  AND status = :status
+  AND workflow_id = :workflow_id
+  AND due_at < :due_before
+ORDER BY priority DESC, id DESC
+LIMIT :limit;
+
 -- approval_beads: approvals as beads, the newest first
 SELECT a.id, a.question, '', CASE a.status WHEN 'open' THEN 'open' ELSE 'closed' END, e.priority,
   'engine', '{}'::json, NULL::text, e.workflow_id, a.execution_id, a.created_at,
