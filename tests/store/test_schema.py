@@ -242,7 +242,8 @@ def test_every_query_is_used_and_every_query_used_is_there():
         for name in Queries(dialect).sources:
             if not name.startswith(("doctor_", "stray_", "insert_", "update_", "lock_")):
                 assert f'"{name}"' in texts, name
-    used = set(re.findall(r'(?:fetch_\w+|execute|write_rows)\(\s*(?:\w+,\s*)?"([a-z_]+)"', texts))
+    calls = r"(?:fetch_\w+|execute|_update|write_rows)"
+    used = set(re.findall(calls + r'\(\s*(?:\w+,\s*)?"([a-z_]+)"', texts))
     both = Queries("sqlite").sources.keys() & Queries("postgres").sources.keys()
     alone = {"execution", "tail", "offered_dispatches", "last_entry"}  # SQLite
     alone |= {"executions_by_id", "reserve_dispatches", "lock_topic", "commit_hash"}  # PostgreSQL

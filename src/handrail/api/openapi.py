@@ -77,8 +77,7 @@ def _add_time_formats(components: dict[str, Schema]) -> None:
         for field in msgspec.structs.fields(struct) if struct.__name__ in components else ():
             if field.type in (datetime, datetime | None):
                 schema = components[struct.__name__]["properties"][field.encode_name]
-                alternatives = schema.get("anyOf", [schema])
-                alternatives[0]["format"] = "date-time"
+                schema.get("anyOf", [schema])[0]["format"] = "date-time"
 
 
 def _subclasses(struct: type[msgspec.Struct]) -> Iterator[type[msgspec.Struct]]:

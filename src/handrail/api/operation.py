@@ -186,7 +186,6 @@ class Operation(Generic[P, R]):
             for part in self.path.split("/")
         )
         key, media_type = arguments.pop("key", ""), arguments.pop("content_type", JSON)
-        wait_seconds = arguments.get("wait", 0) + self.seconds_max
         return Call(
             operation=self,
             path=path,
@@ -194,7 +193,7 @@ class Operation(Generic[P, R]):
             body=self._encode_body(arguments),
             media_type=media_type,
             accept=self.media_types[0],
-            wait_seconds=wait_seconds,
+            wait_seconds=arguments.get("wait", 0) + self.seconds_max,
             idempotency_key=key,
         )
 

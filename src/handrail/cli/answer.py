@@ -81,8 +81,10 @@ def _answered_line(answered: "AnsweredApproval") -> str:
     if approval.status == "open":
         return f"{approval_id}: noted; {_quorum_progress(approval)}"
     at = f" at {', '.join(run.current_node_ids)}" if run.current_node_ids else ""
-    outcome = f"{approval.decision or approval.status} by {approval.by}{_skip_note(approval)}"
-    return f"{approval_id}: {outcome}; the run is {run.terminal_status or run.status}{at}"
+    return (
+        f"{approval_id}: {approval.decision or approval.status} by {approval.by}"
+        f"{_skip_note(approval)}; the run is {run.terminal_status or run.status}{at}"
+    )
 
 
 async def _send_answer(
@@ -106,8 +108,10 @@ def _skip_note(approval: "Approval") -> str:
 def _quorum_progress(approval: "Approval") -> str:
     """Return who has approved, and who still has to."""
     by = f" ({', '.join(approval.approved_by)})" if approval.approved_by else ""
-    waiting = f"asked still: {', '.join(approval.waits_for)}"
-    return f"{len(approval.approved_by)} of {approval.quorum} have approved{by}; {waiting}"
+    return (
+        f"{len(approval.approved_by)} of {approval.quorum} have approved{by}; "
+        f"asked still: {', '.join(approval.waits_for)}"
+    )
 
 
 def _approval_row(approval: "Approval") -> list[output.Cell]:

@@ -133,8 +133,9 @@ def import_object(target: str, example: str, noun: str) -> object:
     """Import what MODULE:NAME names, from the current folder or from installed packages."""
     module_name, _, name = target.partition(":")
     if not module_name or not name:
-        file_name = f"{example.partition(':')[0]}.py"
-        raise InputError(f"'{target}' is not MODULE:NAME; write {example} for {file_name}")
+        raise InputError(
+            f"'{target}' is not MODULE:NAME; write {example} for {example.partition(':')[0]}.py"
+        )
     sys.path.insert(0, str(Path.cwd()))
     try:
         module = importlib.import_module(module_name)

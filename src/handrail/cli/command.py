@@ -97,8 +97,10 @@ def describe_error(error: Exception) -> str:
     if isinstance(error, UnreachableError):
         return error.detail
     if error.status == 401 and not os.environ.get(TOKEN_VARIABLE):
-        how = "where the server's database is: `handrail token create --database URL`"
-        return f"the server requires a token, but {TOKEN_VARIABLE} is not set; create one {how}"
+        return (
+            f"the server requires a token, but {TOKEN_VARIABLE} is not set; create one "
+            "where the server's database is: `handrail token create --database URL`"
+        )
     detail = error.detail or error.title
     parts = [detail]
     parts += [f"{item.path}: {item.message}" for item in error.errors if item.message not in detail]

@@ -206,8 +206,11 @@ class Demo:
         for sample, run in zip(SAMPLES, runs, strict=True):
             if run.terminal_status != sample.expected_status:
                 self.has_failed = True
-                status = f"{run.terminal_status}, not {sample.expected_status}"
-                print_error("demo", f"'{sample.title}' ended as {status}")
+                print_error(
+                    "demo",
+                    f"'{sample.title}' ended as "
+                    f"{run.terminal_status}, not {sample.expected_status}",
+                )
         assert self.shop is not None
         for line in await self.shop.retry_requests():
             print(line)

@@ -139,8 +139,10 @@ def _print_record_location(run: GuardedRun | None, database: str, server: str) -
     if run is not None and run.unrecorded:
         output.print_note(f"  {run.unrecorded} events could not be recorded")
     if run is not None and run.recorded:
-        command = f"handrail report {run.recorded}{_record_arguments(database, server)}"
-        output.print_note(f"  recorded as {run.recorded}: {command}")
+        output.print_note(
+            f"  recorded as {run.recorded}: "
+            f"handrail report {run.recorded}{_record_arguments(database, server)}"
+        )
 
 
 def _record_arguments(database: str, server: str) -> str:

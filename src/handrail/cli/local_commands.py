@@ -131,8 +131,10 @@ def _check_lines(
         lines.append(f"  besides {output.format_asks_bound(bound)}")
     lines.append(f"  {output.format_exactness(bound)}")
     for slack in checked.feasibility:
-        took = f"{slack.way} takes {slack.needed} of {slack.allowed}"
-        lines.append(f"  slack {slack.slack} in {slack.limit}: {took}")
+        lines.append(
+            f"  slack {slack.slack} in {slack.limit}: "
+            f"{slack.way} takes {slack.needed} of {slack.allowed}"
+        )
     return lines
 
 

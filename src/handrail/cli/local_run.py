@@ -175,11 +175,11 @@ class TerminalPerson:
 def approval_lines(request: ApprovalPrompt) -> list[str]:
     """Return the result above, the question below it, and how to answer."""
     approval = request.approval
-    head = f"{approval.kind.value} at {output.printable(approval.step_id)}:"
     return [
         "",
         *[f"  | {line}" for line in output.printable(request.result).splitlines()],
-        f"  {head} {output.printable(approval.text)}",
+        f"  {approval.kind.value} at {output.printable(approval.step_id)}: "
+        f"{output.printable(approval.text)}",
         f"  {answer_hint(approval)}",
     ]
 

@@ -124,9 +124,9 @@ async def metrics(
 
 
 def _print_definition_metrics(figures: "DefinitionStatistics") -> None:
-    usage = f"{figures.usage.tokens:,} tokens, cost {figures.usage.cost:g}"
     output.print_line(
-        f"{figures.workflow_id}: {output.format_count(figures.runs, 'run')} ended; {usage}"
+        f"{figures.workflow_id}: {output.format_count(figures.runs, 'run')} ended; "
+        f"{figures.usage.tokens:,} tokens, cost {figures.usage.cost:g}"
     )
     output.print_table(
         output.TextTable(("figure", "value", "target", "what it is"), _metric_rows(figures))

@@ -254,8 +254,7 @@ async def tune(
 
 
 def _print_tuning(tuning: "TuningReport") -> None:
-    name = f"{tuning.workflow_id}, version {tuning.workflow_version}"
-    output.print_line(f"{name}: {tuning.told}")
+    output.print_line(f"{tuning.workflow_id}, version {tuning.workflow_version}: {tuning.told}")
     if not tuning.proposals:
         return
     output.print_table(

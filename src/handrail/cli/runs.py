@@ -154,9 +154,11 @@ async def runs(
         "there is no such run",
         no_wrap_columns=2,
     )
-    shown = f"only the newest {len(page.items)} are listed"
-    note = f"{shown}; raise --limit, or filter with --text or --since" if page.next_cursor else ""
-    output.show(page, table, as_json=as_json, note=note)
+    note = (
+        f"only the newest {len(page.items)} are listed; raise --limit, or filter with --text or "
+        "--since"
+    )
+    output.show(page, table, as_json=as_json, note=note if page.next_cursor else "")
 
 
 def _run_row(run: "RunItem") -> list[output.Cell]:
@@ -251,8 +253,10 @@ def _end_lines(report: "RunReport", bound: "Bound | None") -> Iterator[str]:
 
 
 def _headline(report: "RunReport") -> str:
-    run = f"run {output.short_id(report.run_id)} of {report.definition_id} {report.version}"
-    return f"{run}: {output.first_line(report.title)}"
+    return (
+        f"run {output.short_id(report.run_id)} of {report.definition_id} {report.version}: "
+        f"{output.first_line(report.title)}"
+    )
 
 
 def _history_lines(report: "RunReport") -> Iterator[str]:

@@ -74,8 +74,10 @@ class Client:
         self._sync: SyncClient | None = None
 
     def __getattr__(self, name: str) -> NoReturn:
-        message = f"a Client has no '{name}' before it is entered; use"
-        raise AttributeError(f"{message} `with handrail.Client(...) as client`, or `async with`")
+        raise AttributeError(
+            f"a Client has no '{name}' before it is entered; use "
+            "`with handrail.Client(...) as client`, or `async with`"
+        )
 
     async def __aenter__(self) -> "AsyncClient":
         self._async = AsyncClient(self)

@@ -103,9 +103,14 @@ def unreachable_error(
 ) -> UnreachableError:
     urls = " and ".join(addresses)
     times = "once" if tries == 1 else f"{tries} times"
-    message = f"no server answers at {urls}, tried {times}: {reason}"
-    hint = "start one with 'handrail serve', or name another with HANDRAIL_SERVER"
-    return UnreachableError(call, ProblemDocument(title="Unreachable", detail=f"{message}; {hint}"))
+    return UnreachableError(
+        call,
+        ProblemDocument(
+            title="Unreachable",
+            detail=f"no server answers at {urls}, tried {times}: {reason}; "
+            "start one with 'handrail serve', or name another with HANDRAIL_SERVER",
+        ),
+    )
 
 
 def unreadable_file(file: str, problems: Sequence[DocumentProblem]) -> InvalidRequestError:

@@ -153,14 +153,13 @@ def _build_httpx_request(
     http: httpx.AsyncClient | httpx.Client, request: SendRequest, timeout: float, wait: float
 ) -> httpx.Request:
     """`wait`: seconds that the server may be silent beyond the timeout."""
-    connect = min(timeout, CONNECT_SECONDS)
     return http.build_request(
         request.method,
         request.url,
         params=dict(request.query) or None,
         headers=dict(request.headers),
         content=request.body,
-        timeout=httpx.Timeout(timeout, connect=connect, read=timeout + wait),
+        timeout=httpx.Timeout(timeout, connect=min(timeout, CONNECT_SECONDS), read=timeout + wait),
     )
 
 

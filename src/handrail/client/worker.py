@@ -143,7 +143,7 @@ class Worker:
         unopened = Client(self.url, self.token, timeout=self.timeout, patience=PATIENCE_SECONDS)
         try:
             async with unopened as client:
-                loop = WorkerLoop(
+                await WorkerLoop(
                     client,
                     self.agent_id,
                     self._handlers,
@@ -151,8 +151,7 @@ class Worker:
                     heartbeat=self.heartbeat,
                     grace=self.grace,
                     channels=self._channels,
-                )
-                await loop.run(self._stop_requested)
+                ).run(self._stop_requested)
         finally:
             self._stop_requested = asyncio.Event()
 
@@ -319,10 +318,9 @@ class WorkerLoop:
         while True:
             await asyncio.sleep(self.heartbeat)
             dispatch_tasks = dict(self.dispatch_tasks)
-            send_heartbeat = partial(
-                self.client.agents.heartbeat, self.agent_id, holding=self._held_ids()
+            answer = await self._call_registered(
+                partial(self.client.agents.heartbeat, self.agent_id, holding=self._held_ids())
             )
-            answer = await self._call_registered(send_heartbeat)
             for held_id in answer.ended:
                 if held_id in dispatch_tasks:
                     self._drop(dispatch_tasks[held_id], "its run has ended, or it was taken away")

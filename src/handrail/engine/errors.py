@@ -1,11 +1,13 @@
 """The engine's exceptions, beside the store's, and how errors read."""
 
 from collections.abc import Sequence
-from typing import NoReturn
+from typing import NoReturn, TypeVar
 
 from handrail.kernel.decision import Refusal
 from handrail.kernel.definition.model import DocumentProblem
 from handrail.store.rows import StoreError
+
+T = TypeVar("T")
 
 
 class RefusedError(Exception):
@@ -18,6 +20,21 @@ class RefusedError(Exception):
 
 def refuse(code: str, message: str, hint: str = "") -> NoReturn:
     raise RefusedError(Refusal(code=code, message=message, hint=hint))
+
+
+def refuse_unknown(noun: str, subject_id: str, hint: str = "") -> NoReturn:
+    refuse(
+        f"unknown_{noun}",
+        f"there is no {noun} '{subject_id[:200]}'",
+        hint or f"look at the list of {noun}s",
+    )
+
+
+def require_known(subject: T | None, noun: str, subject_id: str, hint: str = "") -> T:
+    """Return the subject that was looked up by its id. Refused if there is none: unknown_NOUN."""
+    if subject is None:
+        refuse_unknown(noun, subject_id, hint)
+    return subject
 
 
 class InvalidDefinitionError(Exception):

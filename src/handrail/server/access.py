@@ -195,7 +195,7 @@ def issue_credential(
 ) -> tuple[str, CredentialRow]:
     """Return a new secret, and its row."""
     secret = SECRET_PREFIX + secrets.token_urlsafe(32)
-    row = CredentialRow(
+    return secret, CredentialRow(
         id=uuid7().hex,
         kind=kind,
         digest=digest_secret(secret),
@@ -208,20 +208,18 @@ def issue_credential(
         expires_at=iso(now + timedelta(seconds=seconds)) if seconds is not None else None,
         revoked_at=None,
     )
-    return secret, row
 
 
 def caller_from_credential(row: CredentialRow, now: datetime) -> Caller | None:
     """Return the owner of a credential; None once it is revoked or expired."""
     if row.revoked_at is not None or (row.expires_at is not None and row.expires_at <= iso(now)):
         return None
-    works_as = (
-        None if row.works_as is None else msgspec.json.decode(row.works_as, type=tuple[str, ...])
-    )
     return Caller(
         name=row.agent or row.name,
         role=msgspec.convert(row.role, Role),
-        works_as=works_as,
+        works_as=None
+        if row.works_as is None
+        else msgspec.json.decode(row.works_as, type=tuple[str, ...]),
         credential=row.id,
         in_browser=row.kind == "session",
     )

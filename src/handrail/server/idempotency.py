@@ -216,13 +216,12 @@ class IdempotencyMiddleware:
         try:
             await self.app(scope, receive, recorder)
             if recorder.status in STORED_STATUSES and len(recorder.body) <= RESPONSE_BYTES_MAX:
-                created_at = iso(responses.engine.clock())
                 row = IdempotencyKeyRow(
                     key=key,
                     actor=actor,
                     digest=digest,
                     answer=recorder.encode(),
-                    created_at=created_at,
+                    created_at=iso(responses.engine.clock()),
                 )
                 repeat: Repeat = scope["route_handler"].opt[OPT_REPEAT]
                 if repeat is Repeat.ONCE:

@@ -242,8 +242,7 @@ def clean_value(value: object) -> Any:  # noqa: ANN401 - a JSON value
 
 def clean_traceback(text: str) -> str:
     """Return the end of a traceback, cleaned; its lines stay lines."""
-    tail = text.rstrip("\n")[-TRACEBACK_CHARS_MAX:]
-    return redact("\n".join(map(escape, tail.split("\n"))))
+    return redact("\n".join(map(escape, text.rstrip("\n")[-TRACEBACK_CHARS_MAX:].split("\n"))))
 
 
 def redact(text: str) -> str:

@@ -94,8 +94,10 @@ async def _serve_database(
 ) -> None:
     async with open_engine(database, settings=engine_settings) as engine:
         if not is_loopback(host) and not await engine.credentials.has_tokens():
-            message = f"refusing to listen on {host}: no API token exists"
-            raise CannotServeError(f"{message}; run `handrail token create --role admin`")
+            raise CannotServeError(
+                f"refusing to listen on {host}: no API token exists; "
+                "run `handrail token create --role admin`"
+            )
         server_app = ServerApp(engine, settings)
         server = _EngineServer(server_app, host, port)
         signal_task = asyncio.create_task(_drain_on_signal(server, server_app))
@@ -203,7 +205,6 @@ def _force_exit(server: _EngineServer) -> None:
 
 
 async def _exit_with_engine(server: _EngineServer, server_app: ServerApp) -> None:
-    failure = await server_app.engine.wait_closed()
-    if failure is not None:
+    if (await server_app.engine.wait_closed()) is not None:
         server_app.long_polls.draining.set()
         server.should_exit = True

@@ -21,11 +21,11 @@ class AgentStore(Subject):
 
     def set_enabled(self, agent_id: str, *, enabled: bool) -> bool:
         """Return False if there is no such agent."""
-        return self._database.execute("enable_agent", id=agent_id, enabled=enabled) > 0
+        return self._update("enable_agent", id=agent_id, enabled=enabled)
 
     def heartbeat(self, session: str, at: str) -> bool:
         """Record that the session is alive. Return False if the agent has another session now."""
-        return self._database.execute("heartbeat_session", session=session, at=at) > 0
+        return self._update("heartbeat_session", session=session, at=at)
 
     def get(self, agent_id: str) -> AgentRow | None:
         return next(iter(self._fetch_filtered(_agent, "agents", id=agent_id)), None)

@@ -57,16 +57,19 @@ class BeadStore(Subject):
     def update_context(self, bead: BeadRow, expected_updated_at: str) -> bool:
         """Update context and `updated_at`, if the bead was last updated at `expected_updated_at`
         and no run is active."""
-        values = {"id": bead.id, "context": bead.context, "updated_at": bead.updated_at}
-        expected = {"expected_updated_at": expected_updated_at}
-        return self._database.execute("update_bead_context", **values, **expected) > 0
+        return self._update(
+            "update_bead_context",
+            id=bead.id,
+            context=bead.context,
+            updated_at=bead.updated_at,
+            expected_updated_at=expected_updated_at,
+        )
 
     def put_file(self, file: FileRow) -> bool:
         """Insert a file. Return False if the bead has that name, or BEAD_FILES_MAX files."""
         with self._database.transaction() as transaction:
             transaction.lock("files", file.bead_id)
-            values = asdict(file)
-            return transaction.execute("insert_file", **values, files_max=BEAD_FILES_MAX) > 0
+            return transaction.execute("insert_file", **asdict(file), files_max=BEAD_FILES_MAX) > 0
 
     def list_files(self, bead_id: str) -> list[FileRow]:
         """List files by name, without their contents."""

@@ -31,12 +31,13 @@ class BugStore(Subject):
     def put(self, row: BugRow) -> bool:
         """Insert a new signature, or replace `earlier` by a new bead. Return False, and change
         nothing, if another caller was faster."""
-        return self._database.execute("put_bug", **asdict(row)) > 0
+        return self._update("put_bug", **asdict(row))
 
     def increment(self, digest: str, bead_id: str, occurrences: int, at: str) -> bool:
         """Add occurrences to the signature. Return False if it has another bead by now."""
-        values = {"digest": digest, "bead_id": bead_id, "occurrences": occurrences, "at": at}
-        return self._database.execute("increment_bug", **values) > 0
+        return self._update(
+            "increment_bug", digest=digest, bead_id=bead_id, occurrences=occurrences, at=at
+        )
 
     def count_since(self, at: str, filed_by: str) -> tuple[int, int]:
         """Return how many bugs were filed since `at`, and how many of them by `filed_by`."""

@@ -47,8 +47,9 @@ class ChannelStore(Subject):
     def list_presence_changes(self, silent_since: str, limit: int) -> list[PresenceChange]:
         """List members of open channels that are gone, disabled or back; and members that are free
         again, where a channel waits for a free member."""
-        values = {"silent_since": silent_since, "limit": limit}
-        return self._fetch_rows(PresenceChange, "presence_changes", **values)
+        return self._fetch_rows(
+            PresenceChange, "presence_changes", silent_since=silent_since, limit=limit
+        )
 
     def list_active_turns(self, agent_ids: Sequence[str]) -> list[tuple[str, str, int]]:
         """List (channel, agent, turn number) of those agents that are ACTIVE in a channel."""
@@ -74,15 +75,22 @@ class ChannelStore(Subject):
 
     def read_log(self, channel_id: str, after_seq: int, limit: int) -> list[ChannelLogRow]:
         """Return messages and notices in order."""
-        values = {"channel_id": channel_id, "after_seq": after_seq, "limit": limit}
-        return self._fetch_rows(ChannelLogRow, "channel_log", **values)
+        return self._fetch_rows(
+            ChannelLogRow, "channel_log", channel_id=channel_id, after_seq=after_seq, limit=limit
+        )
 
     def list_messages(
         self, channel_id: str, after: int, upto: int, limit: int
     ) -> list[ChannelLogRow]:
         """List the messages with a number in (after, upto]; the last ones if over the limit."""
-        values = {"channel_id": channel_id, "after": after, "upto": upto, "limit": limit}
-        return self._fetch_rows(ChannelLogRow, "channel_messages", **values)[::-1]
+        return self._fetch_rows(
+            ChannelLogRow,
+            "channel_messages",
+            channel_id=channel_id,
+            after=after,
+            upto=upto,
+            limit=limit,
+        )[::-1]
 
     def add_late_answer(self, stream: str, at: str, actor: str, code: str, body: str) -> None:
         """Keep an answer for a turn that is over, as evidence: the first LATE_ANSWERS_MAX of a

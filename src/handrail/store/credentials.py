@@ -33,7 +33,7 @@ class CredentialStore(Subject):
 
     def revoke(self, credential_id: str, at: str) -> bool:
         """Return False if there is no such credential, or it was revoked before."""
-        return self._database.execute("revoke_credential", id=credential_id, at=at) > 0
+        return self._update("revoke_credential", id=credential_id, at=at)
 
     def use_sign_in(self, digest: str, at: str) -> CredentialRow | None:
         """Use and revoke the one-time sign-in. None if it is unknown, used or expired."""

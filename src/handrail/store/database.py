@@ -187,6 +187,10 @@ class Subject:
         row = self._database.fetch_one(query, **values)
         return make(*row) if row is not None else None
 
+    def _update(self, query: str, /, **values: object) -> bool:
+        """Execute a write; return whether it changed anything."""
+        return self._database.execute(query, **values) > 0
+
     def _fetch_filtered(self, make: Callable[..., T], query: str, /, **filters: object) -> list[T]:
         """Fetch rows with the filters that are not None."""
         return [make(*row) for row in self._database.fetch_filtered(query, **filters)]

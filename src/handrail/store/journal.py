@@ -15,8 +15,9 @@ COMMIT_N_MAX = 2**63 - 1
 class JournalStore(Subject):
     def read(self, stream: str, after_seq: int = 0, limit: int = 10_000) -> list[StoredEntry]:
         """Return the entries of one stream, in order."""
-        values = {"stream": stream, "after_seq": after_seq, "limit": limit}
-        return self._fetch_rows(StoredEntry, "journal", **values)
+        return self._fetch_rows(
+            StoredEntry, "journal", stream=stream, after_seq=after_seq, limit=limit
+        )
 
     def read_feed(self, after_n: int, limit: int) -> list[StoredEntry]:
         """Return the entries of the commits after `after_n`, in the order of commits. Commits are

@@ -76,8 +76,12 @@ class MaintenanceStore(Store):
 
     def list_finished_runs(self, before: str, after: str, limit: int) -> list[str]:
         """List ids of runs that ended before that moment, by id; a page after `after`."""
-        values = {"before": before, "after": after, "limit": limit}
-        return [run_id for (run_id,) in self.database.fetch_all("finished_runs", **values)]
+        return [
+            run_id
+            for (run_id,) in self.database.fetch_all(
+                "finished_runs", before=before, after=after, limit=limit
+            )
+        ]
 
     def prune_runs(self, journal_write: StreamWrite, runs: Sequence[PrunedRun], at: str) -> None:
         """Delete the rows and the entry bodies of finished runs, and write this to the journal's

@@ -88,8 +88,7 @@ class NotificationStore(Subject):
 
     def add_answer_link(self, row: AnswerLinkRow) -> bool:
         """Return False if the digest exists, or the approval has APPROVAL_LINKS_MAX links."""
-        values = asdict(row)
-        return self._database.execute("insert_link", **values, links_max=APPROVAL_LINKS_MAX) > 0
+        return self._update("insert_link", **asdict(row), links_max=APPROVAL_LINKS_MAX)
 
     def get_answer_link(self, digest: str) -> AnswerLinkRow | None:
         """Return the link, even if used or expired."""
@@ -97,14 +96,13 @@ class NotificationStore(Subject):
 
     def use_answer_link(self, link_id: str, at: str) -> bool:
         """Mark the link as used. Return False if it was used before."""
-        return self._database.execute("use_link", id=link_id, at=at) > 0
+        return self._update("use_link", id=link_id, at=at)
 
     # Webhooks
 
     def add_webhook(self, row: WebhookRow) -> bool:
         """Return False if there are WEBHOOKS_MAX already."""
-        values = asdict(row)
-        return self._database.execute("insert_webhook", **values, webhooks_max=WEBHOOKS_MAX) > 0
+        return self._update("insert_webhook", **asdict(row), webhooks_max=WEBHOOKS_MAX)
 
     def list_webhooks(self) -> list[WebhookRow]:
         """List webhooks, the oldest first."""
@@ -119,13 +117,11 @@ class NotificationStore(Subject):
     def enable_webhook(self, webhook_id: str, at: str, since: int) -> bool:
         """Re-enable a disabled webhook for events after that commit; deliveries still pending are
         sent too. Return False if there is no such disabled webhook."""
-        values = {"webhook_id": webhook_id, "at": at, "since": since}
-        return self._database.execute("enable_webhook", **values) > 0
+        return self._update("enable_webhook", webhook_id=webhook_id, at=at, since=since)
 
     def lease_webhook(self, webhook_id: str, now: str, until: str) -> bool:
         """Lease the webhook for sending. Return False if it is leased, or not due yet."""
-        values = {"webhook_id": webhook_id, "now": now, "until": until}
-        return self._database.execute("lease_webhook", **values) > 0
+        return self._update("lease_webhook", webhook_id=webhook_id, now=now, until=until)
 
     def record_delivery(self, webhook_id: str, delivery_id: str, at: str) -> None:
         """Record a successful delivery; the next may be sent at once."""
@@ -165,14 +161,13 @@ class NotificationStore(Subject):
         """Write the deliveries, reminders and the new position. Return False, and write nothing,
         if the position is no longer the expected one."""
         with self._database.transaction() as transaction:
-            written = (
+            if not (
                 transaction.execute("insert_delivery_position", position=position)
                 if expected_position is None
                 else transaction.execute(
                     "advance_delivery_position", position=position, expected=expected_position
                 )
-            )
-            if not written:
+            ):
                 return False
             _insert_deliveries(transaction, deliveries)
             transaction.write_rows("insert_reminders", reminders)

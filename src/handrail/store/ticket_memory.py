@@ -85,8 +85,13 @@ class TicketMemoryStore(Subject):
         """Record that the memory answers that run, once. Return False if it did before, or is
         gone."""
         with self._database.transaction() as transaction:
-            values = {"memory_id": memory_id, "bead_id": bead_id, "execution_id": execution_id}
-            if not transaction.execute("insert_memory_use", **values, at=at):
+            if not transaction.execute(
+                "insert_memory_use",
+                memory_id=memory_id,
+                bead_id=bead_id,
+                execution_id=execution_id,
+                at=at,
+            ):
                 return False
             transaction.execute("count_memory_use", memory_id=memory_id, at=at)
             return True

@@ -195,8 +195,10 @@ def _describe_pattern(evidence: Sequence[str], handoffs: Sequence[Handoff], time
         return f"{agents[0]} handed over to itself {times} times in a row without progress"
     if len(agents) > NAMED_AGENTS_MAX:
         agents[NAMED_AGENTS_MAX - 1 :] = [f"{len(agents) - NAMED_AGENTS_MAX + 1} others"]
-    names_text = f"{', '.join(agents[:-1])} and {agents[-1]}"
-    return f"{names_text} handed over the same way {times} times in a row without progress"
+    return (
+        f"{', '.join(agents[:-1])} and {agents[-1]} handed over the same way {times} times "
+        "in a row without progress"
+    )
 
 
 def _describe_open_run(run: Run, acts: Sequence[HumanAct]) -> str:

@@ -227,8 +227,7 @@ class _RowCheck:
 
     def check_locks(self) -> None:
         for row in self.store.locks.list(limit=None):
-            stream = LOCK_STREAM_PREFIX + row.repository
-            if self._is_replayable(stream, "commit_locks"):
+            if self._is_replayable(LOCK_STREAM_PREFIX + row.repository, "commit_locks"):
                 LockReplay(self.store, self.findings, row).check()
 
     def check_channels(self) -> None:

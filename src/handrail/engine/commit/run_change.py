@@ -197,11 +197,6 @@ def _dispatch_rows(
         if old_position is not None and old_position.phase is position.phase:
             continue
         is_claimed = position.phase is CLAIMED
-        offered_at = (
-            iso(old_position.since)
-            if old_position is not None and is_claimed
-            else iso(position.since)
-        )
         rows.append(
             DispatchRow(
                 execution_id=run.id,
@@ -209,7 +204,11 @@ def _dispatch_rows(
                 place=position.step_id,
                 role=position.role,
                 priority=row.priority,
-                offered_at=offered_at,
+                offered_at=(
+                    iso(old_position.since)
+                    if old_position is not None and is_claimed
+                    else iso(position.since)
+                ),
                 agent=position.agent if is_claimed else None,
                 session=sessions.get(position.fence, "") if is_claimed else None,
                 claimed_at=at if is_claimed else None,

@@ -20,7 +20,7 @@ from handrail.engine.commit.channel_change import turn_id
 from handrail.engine.commit.committer import GroupCommitter
 from handrail.engine.dispatch.dispatch import Dispatch
 from handrail.engine.dispatch.matcher import AgentSlot
-from handrail.engine.dispatch.registry import AgentService, refuse_unknown_agent
+from handrail.engine.dispatch.registry import AgentService, require_agent
 from handrail.engine.environment import StoreAccess
 from handrail.engine.errors import refuse
 from handrail.engine.notifier import TURN_KEY_PREFIX, ChangeNotifier
@@ -150,9 +150,7 @@ class ClaimService:
         """Return a registered agent that may work; this is a sign of life."""
         self._access.check_open()
         await self._agents.note_activity(agent_id)
-        row = await self._agents.find_remote(agent_id)
-        if row is None:
-            refuse_unknown_agent(agent_id)
+        row = require_agent(await self._agents.find_remote(agent_id), agent_id)
         if not row.enabled:
             refuse("agent_disabled", f"agent '{agent_id}' is disabled", "have it enabled")
         return row

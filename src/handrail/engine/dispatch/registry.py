@@ -13,7 +13,7 @@ begins anew, has lost its turns, is IDLE, and is not queued until somebody assig
 import hashlib
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 import msgspec
 from uuid_utils import uuid7
@@ -21,7 +21,7 @@ from uuid_utils import uuid7
 from handrail.engine.commit.channel_change import CHANNEL_STREAM_PREFIX, ChannelRequest, turn_id
 from handrail.engine.commit.run_change import encode
 from handrail.engine.environment import Clock, StoreAccess
-from handrail.engine.errors import refuse
+from handrail.engine.errors import refuse, refuse_unknown, require_known
 from handrail.engine.notifier import AgentPresenceChanged, ChangeNotifier
 from handrail.engine.settings import EngineSettings
 from handrail.kernel.agent_lifecycle import AgentState, Trigger
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 AGENT_ID_CHARS_MAX = 200
 ROLES_MAX = 100
+UNKNOWN_AGENT_HINT = "register it first, or look at the list of agents"
 CAPACITY_MAX = 10_000
 SIGNS_PER_HEARTBEAT = 3
 """How often, at most, the calls of an agent are written down within a heartbeat."""
@@ -104,9 +105,7 @@ class AgentService:
 
     async def get(self, agent_id: str) -> AgentView:
         """Return one agent. Refused: unknown_agent."""
-        row = await self._access.call(self._store.agents.get, agent_id)
-        if row is None:
-            refuse_unknown_agent(agent_id)
+        row = require_agent(await self._access.call(self._store.agents.get, agent_id), agent_id)
         held = await self._access.call(self._store.dispatches.list_claimed, row.session)
         members = await self._access.call(self._store.channels.list_memberships, agent_id)
         return self._view(row, held, members)
@@ -116,7 +115,7 @@ class AgentService:
         Refused: unknown_agent."""
         self._access.check_open()
         if not await self._access.call(self._store.agents.set_enabled, agent_id, enabled=enabled):
-            refuse_unknown_agent(agent_id)
+            refuse_unknown("agent", agent_id, UNKNOWN_AGENT_HINT)
         self._drop_row(agent_id)
         view = await self.get(agent_id)
         if not enabled or view.state is not AgentState.OFFLINE:
@@ -129,9 +128,7 @@ class AgentService:
     async def remove(self, agent_id: str) -> None:
         """Remove an agent; it loses what it has claimed. Refused: unknown_agent, agent_taken."""
         self._access.check_open()
-        row = await self._access.call(self._store.agents.get, agent_id)
-        if row is None:
-            refuse_unknown_agent(agent_id)
+        row = require_agent(await self._access.call(self._store.agents.get, agent_id), agent_id)
         if row.engine is not None:
             refuse(
                 "agent_taken",
@@ -310,9 +307,5 @@ def _check_agent(agent_id: str, roles: Sequence[str], capacity: int) -> None:
         refuse("bad_capacity", message, "name another capacity")
 
 
-def refuse_unknown_agent(agent_id: str) -> NoReturn:
-    refuse(
-        "unknown_agent",
-        f"there is no agent '{agent_id}'",
-        "register it first, or look at the list of agents",
-    )
+def require_agent(row: AgentRow | None, agent_id: str) -> AgentRow:
+    return require_known(row, "agent", agent_id, UNKNOWN_AGENT_HINT)

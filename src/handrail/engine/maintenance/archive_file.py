@@ -118,8 +118,10 @@ def check_archive(file: Path) -> Iterator[ArchivedRun]:
 
 def _check_run_end(file: Path, run: dict[str, Any], seq: int, head: bytes) -> ArchivedRun:
     if (seq, head.hex()) != (run["seq"], run["head"]):
-        message = f"run {run['id']} has events up to {seq}, not {run['seq']}"
-        raise StoreError(f"{file}: {message}; take another copy of the archive")
+        raise StoreError(
+            f"{file}: run {run['id']} has events up to {seq}, not {run['seq']}; "
+            "take another copy of the archive"
+        )
     return ArchivedRun(id=run["id"], seq=seq, head=head)
 
 

@@ -159,9 +159,9 @@ def _check_unaltered(store: MaintenanceStore, row: RunRow) -> None:
 
 
 def _altered_error(store: MaintenanceStore, run_id: str, reason: str) -> StoreError:
-    message = f"run {run_id} does not pass its check ({reason})"
     return StoreError(
-        f"{store.display_name}: {message}; nothing was archived; see `handrail verify`"
+        f"{store.display_name}: run {run_id} does not pass its check ({reason}); "
+        "nothing was archived; see `handrail verify`"
     )
 
 
@@ -207,7 +207,9 @@ def restore(store: MaintenanceStore, file: Path, now: datetime) -> None:
     def check(records: MaintenanceStore) -> None:
         verification = verify(records)
         if not verification.unaltered:
-            message = f"{file} does not pass its check ({verification.findings[0].message})"
-            raise BrokenBackupError(f"{message}; nothing was restored; name another backup")
+            raise BrokenBackupError(
+                f"{file} does not pass its check ({verification.findings[0].message}); "
+                "nothing was restored; name another backup"
+            )
 
     store.restore(file, iso(now), check)

@@ -264,13 +264,12 @@ def _trail_of_run(
 
 def _read_window(store: Store, run_id: str, after: int, before: int) -> list[EventView]:
     """The events between `after` and `before`, the last first."""
-    events = [
+    return [
         {"commit": entry.n, **event}
         for entry in store.journal.read(run_id, after, before - after)
         for event in entry_events(entry)
         if after < event["seq"] < before
-    ]
-    return events[::-1]
+    ][::-1]
 
 
 def _parse_cursor(cursor: str) -> int:

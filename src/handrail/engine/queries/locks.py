@@ -1,8 +1,10 @@
 """The commit locks as they are shown: holders, and waiting runs in order."""
 
+from operator import attrgetter
+
 from handrail.engine.commit.lock_change import decode_lock
 from handrail.engine.environment import StoreAccess
-from handrail.engine.pagination import check_cursor, check_limit
+from handrail.engine.pagination import check_cursor, check_limit, to_page
 from handrail.kernel import lock as locks
 from handrail.store.rows import LockRow
 from handrail.views.locks import LockHolderView, LockView, LockWaiter
@@ -21,8 +23,7 @@ class LockQueries:
         rows = await self._access.query(
             lambda store: store.locks.list(after=after, limit=limit + 1)
         )
-        items = tuple(_to_view(row) for row in rows[:limit])
-        return Page(items=items, next_cursor=items[-1].repository if len(rows) > limit else None)
+        return to_page(rows, limit, _to_view, attrgetter("repository"))
 
 
 def _to_view(row: LockRow) -> LockView:

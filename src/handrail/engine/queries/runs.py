@@ -12,8 +12,8 @@ from handrail.engine.commit.plan_cache import PlanCache
 from handrail.engine.commit.run_change import CachedRun, decode_events, rebuild_run
 from handrail.engine.dispatch.dispatch import Dispatch
 from handrail.engine.environment import Clock, StoreAccess
-from handrail.engine.errors import EventsGoneError, refuse
-from handrail.engine.pagination import check_cursor, check_limit, refuse_cursor
+from handrail.engine.errors import EventsGoneError, refuse, require_known
+from handrail.engine.pagination import check_cursor, check_limit, refuse_cursor, to_page
 from handrail.engine.queries.why import explain, load_surroundings, wait_reasons
 from handrail.engine.settings import EngineSettings
 from handrail.kernel.definition.plan import Plan
@@ -52,8 +52,9 @@ def read_events(store: Store, run_id: str, seq: int) -> list[RunEvent]:
     while len(events) < seq:
         entries = store.journal.read(run_id, len(events), PAGE_ENTRIES)
         if not entries or not all(entry.body for entry in entries):
-            hint = "`handrail verify` says why"
-            raise EventsGoneError(f"run '{run_id}': only {len(events)} events are stored; {hint}")
+            raise EventsGoneError(
+                f"run '{run_id}': only {len(events)} events are stored; `handrail verify` says why"
+            )
         for entry in entries:
             events += decode_events(entry.body)
     return events[:seq]
@@ -69,10 +70,7 @@ class RunReader:
 
     async def state(self, run_id: str) -> Run:
         """The run as it stands on disk. Refused: unknown_run."""
-        run = await self.find(run_id)
-        if run is None:
-            refuse("unknown_run", f"there is no run '{run_id}'", "`handrail runs` lists them")
-        return run
+        return require_known(await self.find(run_id), "run", run_id, "`handrail runs` lists them")
 
     def cached(self, run_id: str) -> Run | None:
         """An active run, if it is in memory."""
@@ -186,8 +184,7 @@ class RunQueries:
             )
         )
         now = self._clock()
-        items = tuple(_to_item(row, now) for row in rows[:limit])
-        return Page(items=items, next_cursor=items[-1].id if len(rows) > limit else None)
+        return to_page(rows, limit, lambda row: _to_item(row, now))
 
     async def view(self, run_id: str) -> RunView:
         """Return the run as it stands, with all that is shown of it. Refused: unknown_run."""
@@ -231,10 +228,12 @@ class RunQueries:
         events = await self._access.query(
             lambda store: _read_bead_events(store, bead_id, run_id, seq, limit + 1)
         )
-        items = tuple(events[:limit])
-        more = len(events) > limit
-        last = f"{items[-1]['execution_id']}{CURSOR_SEPARATOR}{items[-1]['seq']}" if more else None
-        return Page(items=items, next_cursor=last)
+        return to_page(
+            events,
+            limit,
+            lambda event: event,
+            lambda event: f"{event['execution_id']}{CURSOR_SEPARATOR}{event['seq']}",
+        )
 
     async def steps(self, run_id: str) -> tuple[StepDetails, ...]:
         """Return every dispatch of the run with its result in full. Refused: unknown_run."""

@@ -109,10 +109,10 @@ def _approval_pending(run: Run, position: Position) -> tuple[str, str]:
     who = " or ".join(approval.approvers) or f"{REQUIRED_LEVELS[approval.kind]} or above"
     left = approval.quorum - len(approval.approved_by)
     quorum_text = f", {left} of them" if left > 1 else ""
-    until = f"unanswered, the run ends at {_format_time(approval.deadline)}"
     return (
         f"a person is asked: {approval.text}",
-        f"answer ({who}{quorum_text}): `handrail answer {approval.id} TEXT`; {until}",
+        f"answer ({who}{quorum_text}): `handrail answer {approval.id} TEXT`; "
+        f"unanswered, the run ends at {_format_time(approval.deadline)}",
     )
 
 
@@ -136,11 +136,11 @@ def _claimed(
         f"{position.agent} is at work on it{_retry_text(plan, position)}, and has until "
         f"{until}; {then}"
     )
-    take_away = f"`handrail override {run.id} move --node {position.step_id} --reason TEXT`"
     return (
         "claimed",
         message,
-        f"wait for its result, or take it away from {position.agent}: {take_away}",
+        f"wait for its result, or take it away from {position.agent}: "
+        f"`handrail override {run.id} move --node {position.step_id} --reason TEXT`",
     )
 
 
@@ -150,10 +150,10 @@ def _in_guarded_program(plan: Plan, run: Run, position: Position) -> tuple[str, 
         f"{position.step_id} has the turn, in a program elsewhere that is under guard; "
         f"unheard of, it is given up at {until}"
     )
-    close_command = f"`handrail override {run.id} close --reason TEXT`"
     return (
         message,
-        f"wait for what it does next, or stop the program at its next step: {close_command}",
+        "wait for what it does next, or stop the program at its next step: "
+        f"`handrail override {run.id} close --reason TEXT`",
     )
 
 
@@ -284,12 +284,12 @@ MessageAndHint = tuple[str, str] | None
 def _no_agent(offer: _Offer) -> MessageAndHint:
     if offer.role_agents:
         return None
-    message = (
+    return (
         f"nobody is registered for {offer.role}; "
-        f"{offer.consequence(offer.plan.settings.role_grace)}"
+        f"{offer.consequence(offer.plan.settings.role_grace)}",
+        f"start an agent with {offer.role}: `handrail worker MODULE:NAME`, "
+        "or for a built-in team `handrail serve --builtin-agents`",
     )
-    hint = f"start an agent with {offer.role}: `handrail worker MODULE:NAME`"
-    return message, f"{hint}, or for a built-in team `handrail serve --builtin-agents`"
 
 
 def _disabled(offer: _Offer) -> MessageAndHint:
@@ -308,12 +308,11 @@ def _offline(offer: _Offer) -> MessageAndHint:
     if offer.present:
         return None
     last = max(offer.enabled, key=lambda agent: agent.beat_at)
-    last_seen = f"{last.id} was last heard of at {_format_time(parse_iso(last.beat_at))}"
-    message = (
-        f"everybody with {offer.role} is offline: {_agent_names(offer.enabled)}; {last_seen}"
+    return (
+        f"everybody with {offer.role} is offline: {_agent_names(offer.enabled)}; "
+        f"{last.id} was last heard of at {_format_time(parse_iso(last.beat_at))}"
         f"; {offer.consequence(offer.plan.settings.role_grace)}"
-    )
-    return message, f"start {last.id} again, and see `handrail agents`"
+    ), f"start {last.id} again, and see `handrail agents`"
 
 
 def _own_commit(offer: _Offer) -> MessageAndHint:
@@ -329,13 +328,12 @@ def _own_commit(offer: _Offer) -> MessageAndHint:
 def _not_theirs(offer: _Offer) -> MessageAndHint:
     if offer.takers:
         return None
-    message = (
+    return (
         f"nobody who works as {offer.position.role} takes '{offer.run.definition_id}'"
         f": {_agent_names(offer.eligible)} is there, is free and leaves it"
         " (built-in agents take built-in definitions only); "
         f"{offer.consequence(offer.wait_seconds)}"
-    )
-    return message, f"start an agent with {offer.role}: `handrail worker MODULE:NAME`"
+    ), f"start an agent with {offer.role}: `handrail worker MODULE:NAME`"
 
 
 def _full(offer: _Offer) -> MessageAndHint:
@@ -402,18 +400,15 @@ def explain(
     counts late, doubled and foreign results. `guarded`: its agents work in a program elsewhere."""
     notes: tuple[str, ...] = ()
     if refused_count:
-        notes_path = f"GET /api/v1/executions/{report.run_id}/notes"
         notes = (
             f"{refused_count} refused and without effect: late, doubled or foreign; see "
-            f"{notes_path}",
+            f"GET /api/v1/executions/{report.run_id}/notes",
         )
     if report.terminal_status is None and newest_version > report.version:
-        migrate_command = (
-            f"`handrail override {report.run_id} migrate --version {newest_version} --reason TEXT`"
-        )
         notes += (
             f"the run keeps version {report.version} of '{report.definition_id}'; "
-            f"version {newest_version} is newer, and {migrate_command} takes it there",
+            f"version {newest_version} is newer, and `handrail override {report.run_id} migrate "
+            f"--version {newest_version} --reason TEXT` takes it there",
         )
     return RunExplanation(
         status=report.status,

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from handrail.engine.commit.gateway import CommandGateway
 from handrail.engine.commit.run_change import decode_events, rebuild_run
 from handrail.engine.environment import Clock, StoreAccess
-from handrail.engine.errors import RefusedError, refuse
+from handrail.engine.errors import RefusedError, refuse, require_known
 from handrail.engine.pagination import check_cursor, check_limit, refuse_cursor
 from handrail.engine.queries.runs import RunReader, read_events
 from handrail.kernel.decision import Refusal
@@ -89,13 +89,9 @@ class ApprovalService:
 
     async def get(self, approval_id: str) -> Approval:
         """Return one approval, with its dossier. Refused: unknown_approval."""
-        row = await self._access.call(self._store.approvals.get, approval_id)
-        if row is None:
-            refuse(
-                "unknown_approval",
-                f"there is no approval '{approval_id[:200]}'",
-                "look at the list of approvals",
-            )
+        row = require_known(
+            await self._access.call(self._store.approvals.get, approval_id), "approval", approval_id
+        )
         events = await self._reader.history(await self._reader.state(row.execution_id))
         match = next(
             (approval for approval in approvals(events) if approval.id == approval_id), None

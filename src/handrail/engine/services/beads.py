@@ -9,7 +9,7 @@ import asyncio
 import hashlib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any, Literal, NoReturn
+from typing import Any, Literal
 from weakref import WeakValueDictionary
 
 import msgspec
@@ -19,8 +19,8 @@ from uuid_utils import uuid7
 from handrail.engine.commit.gateway import CommandGateway, check_same_request, first_answer
 from handrail.engine.commit.run_change import bead_row, encode
 from handrail.engine.environment import Clock, StoreAccess
-from handrail.engine.errors import RefusedError, refuse
-from handrail.engine.pagination import check_cursor, check_limit
+from handrail.engine.errors import RefusedError, refuse, refuse_unknown, require_known
+from handrail.engine.pagination import check_cursor, check_limit, to_page
 from handrail.engine.queries.runs import RunReader
 from handrail.kernel.decision import Refusal
 from handrail.kernel.definition.model import PERSON_LEVELS
@@ -148,7 +148,7 @@ class BeadService:
         try:
             approval = await self._get_approval(bead_id)
         except RefusedError:
-            _refuse_unknown(bead_id)
+            refuse_unknown("bead", bead_id)
         loaded_runs = await self._access.call(self._store.runs.load, [approval.execution_id])
         execution = loaded_runs[approval.execution_id].row
         return _approval_view(approval, execution.workflow_id, execution.priority)
@@ -187,8 +187,7 @@ class BeadService:
                 limit=limit + 1,
             )
         )
-        items = tuple(_to_view(row) for row in rows[:limit])
-        return Page(items=items, next_cursor=items[-1].id if len(rows) > limit else None)
+        return to_page(rows, limit, _to_view)
 
     async def patch(self, bead_id: str, patch: Mapping[str, Any], by: Person) -> BeadView:
         """Merge the patch into the context (RFC 7396). Refused: engine_keys, unusable,
@@ -227,9 +226,7 @@ class BeadService:
         return True
 
     async def _patch_row(self, bead_id: str, patch: dict[str, Any]) -> bool:
-        row = await self._access.call(self._store.beads.get, bead_id)
-        if row is None:
-            _refuse_unknown(bead_id)
+        row = await self._load(bead_id)
         context = merge_patch(msgspec.json.decode(row.context), patch)
         if reason := find_json_problem(context):
             refuse(
@@ -267,9 +264,7 @@ class BeadService:
             {"execution_id": run_id, "bead_id": bead_id},
         )
         async with self.lock_for(bead_id):
-            row = await self._access.call(self._store.beads.get, bead_id)
-            if row is None:
-                _refuse_unknown(bead_id)
+            row = await self._load(bead_id)
             definition = workflow_id or row.workflow_id
             if not definition:
                 refuse(
@@ -336,7 +331,7 @@ class BeadService:
         file of that name is refused: file_exists. Also refused: bad_name, bad_content_type,
         file_too_large, too_many_files, unknown_bead."""
         _check_file(name, content, content_type)
-        await self._check_bead_exists(bead_id)
+        await self._load(bead_id)
         file = FileRow(
             bead_id=bead_id,
             name=name,
@@ -373,14 +368,14 @@ class BeadService:
         """List the files by name. Refused: unknown_bead."""
         rows = await self._access.call(self._store.beads.list_files, bead_id)
         if not rows:
-            await self._check_bead_exists(bead_id)
+            await self._load(bead_id)
         return [_file_info(row) for row in rows]
 
     async def file(self, bead_id: str, name: str) -> tuple[FileInfo, bytes]:
         """Return one file with its content. Refused: unknown_bead, unknown_file."""
         row = await self._access.query(lambda store: store.beads.get_file(bead_id, name))
         if row is None:
-            await self._check_bead_exists(bead_id)
+            await self._load(bead_id)
             refuse(
                 "unknown_file",
                 f"bead '{bead_id}' has no file '{name[:FILE_NAME_CHARS_MAX]}'",
@@ -388,9 +383,10 @@ class BeadService:
             )
         return _file_info(row), row.content or b""
 
-    async def _check_bead_exists(self, bead_id: str) -> None:
-        if await self._access.call(self._store.beads.get, bead_id) is None:
-            _refuse_unknown(bead_id)
+    async def _load(self, bead_id: str) -> BeadRow:
+        return require_known(
+            await self._access.call(self._store.beads.get, bead_id), "bead", bead_id
+        )
 
 
 def _check_context(context: dict[str, Any], *texts: str) -> None:
@@ -513,7 +509,3 @@ def _file_info(row: FileRow) -> FileInfo:
         uploaded_by=row.uploaded_by,
         created_at=parse_iso(row.created_at),
     )
-
-
-def _refuse_unknown(bead_id: str) -> NoReturn:
-    refuse("unknown_bead", f"there is no bead '{bead_id[:200]}'", "look at the list of beads")

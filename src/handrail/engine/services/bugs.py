@@ -18,6 +18,7 @@ names the specialist, unless the report names a role.
 import hashlib
 from datetime import timedelta
 from fnmatch import fnmatchcase
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
@@ -25,7 +26,7 @@ import msgspec
 from handrail.engine.commit.gateway import first_answer
 from handrail.engine.environment import Clock, StoreAccess
 from handrail.engine.errors import RefusedError
-from handrail.engine.pagination import check_cursor, check_limit
+from handrail.engine.pagination import check_cursor, check_limit, to_page
 from handrail.engine.redaction import redact
 from handrail.kernel.stop.error_signature import error_signature, first_error_line
 from handrail.store.bugs import BugRow
@@ -78,19 +79,7 @@ class BugService:
         rows = await self._access.query(
             lambda store: store.bugs.list(before=before, limit=limit + 1)
         )
-        items = tuple(
-            BugView(
-                signature=row.signature,
-                bead_id=row.bead_id,
-                bead_status=row.bead_status,
-                count=row.count,
-                first_seen=parse_iso(row.first_seen),
-                last_seen=parse_iso(row.last_seen),
-                earlier_bead_id=row.earlier,
-            )
-            for row in rows[:limit]
-        )
-        return Page(items=items, next_cursor=items[-1].bead_id if len(rows) > limit else None)
+        return to_page(rows, limit, _to_view, attrgetter("bead_id"))
 
     async def _count_or_file(
         self, report: ErrorReport, error_signature: str, digest: str, by: str
@@ -161,6 +150,18 @@ class BugService:
                 raise
             bead = await self._beads.get(first_answer(first)["bead_id"])
         return bead.id, bead.execution_id
+
+
+def _to_view(row: BugRow) -> BugView:
+    return BugView(
+        signature=row.signature,
+        bead_id=row.bead_id,
+        bead_status=row.bead_status,
+        count=row.count,
+        first_seen=parse_iso(row.first_seen),
+        last_seen=parse_iso(row.last_seen),
+        earlier_bead_id=row.earlier,
+    )
 
 
 def signature_of(report: ErrorReport) -> str:

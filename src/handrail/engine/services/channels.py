@@ -39,7 +39,7 @@ from handrail.engine.commit.run_change import encode
 from handrail.engine.environment import Clock, StoreAccess
 from handrail.engine.errors import RefusedError, refuse
 from handrail.engine.notifier import TURN_KEY_PREFIX, ChangeNotifier
-from handrail.engine.pagination import check_cursor, check_limit
+from handrail.engine.pagination import check_cursor, check_limit, to_page
 from handrail.engine.settings import EngineSettings
 from handrail.kernel.agent_lifecycle import PROPERTIES, AgentState, Receiving
 from handrail.kernel.channel import events as ev
@@ -209,12 +209,11 @@ class ChannelService:
         turn = channel.turn
         if turn is None or turn.agent_id != agent_id or turn.wait_until is not None:
             return None
-        seen_until = next(member.seen for member in channel.members if member.agent_id == agent_id)
         messages = await self._access.call(
             self._store.channels.list_messages,
             channel_id,
             turn.after,
-            seen_until,
+            next(member.seen for member in channel.members if member.agent_id == agent_id),
             TURN_MESSAGES_MAX,
         )
         return turn_view(row, channel, turn, messages)
@@ -401,10 +400,7 @@ class ChannelService:
         """List the open channels, by id."""
         after, limit = check_cursor(cursor), check_limit(limit)
         rows = await self._access.query(lambda store: store.channels.list_open(after, limit + 1))
-        return Page(
-            items=tuple(channel_view(row, decode_channel(row.state)) for row in rows[:limit]),
-            next_cursor=rows[limit - 1].id if len(rows) > limit else None,
-        )
+        return to_page(rows, limit, lambda row: channel_view(row, decode_channel(row.state)))
 
 
 _SHELL_EVENTS = (Opened, Closed, Noticed)

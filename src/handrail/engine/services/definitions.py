@@ -14,7 +14,7 @@ from handrail.engine.commit.plan_cache import PlanCache
 from handrail.engine.document_parser import load_document
 from handrail.engine.environment import Clock, StoreAccess
 from handrail.engine.errors import InvalidDefinitionError, refuse
-from handrail.engine.pagination import check_cursor, check_limit
+from handrail.engine.pagination import check_cursor, check_limit, to_page
 from handrail.engine.settings import EngineSettings
 from handrail.kernel.definition.model import OVERRIDE_LEVEL, PERSON_LEVELS
 from handrail.kernel.definition.plan import DefinitionCheck, Plan, check_definition
@@ -119,8 +119,7 @@ class DefinitionService:
         """List the newest version of each definition, by id."""
         after, limit = check_cursor(cursor), check_limit(limit)
         rows = await self._access.call(self._store.definitions.list, after, limit + 1)
-        items = tuple(_to_item(row) for row in rows[:limit])
-        return Page(items=items, next_cursor=items[-1].id if len(rows) > limit else None)
+        return to_page(rows, limit, _to_item)
 
     async def get(self, workflow_id: str, version: int | None = None) -> DefinitionView:
         """Return that version, else the newest; by id, else by name. Refused:

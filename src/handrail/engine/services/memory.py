@@ -22,9 +22,9 @@ from handrail.engine.commit.committer import WRITE_CONFLICTS_MAX
 from handrail.engine.commit.gateway import CommandGateway
 from handrail.engine.commit.run_change import journal_entry
 from handrail.engine.environment import Clock, StoreAccess
-from handrail.engine.errors import EngineBusyError, refuse
+from handrail.engine.errors import EngineBusyError, refuse, require_known
 from handrail.engine.notifier import ANY_STREAM, ChangeNotifier
-from handrail.engine.pagination import check_cursor, check_limit
+from handrail.engine.pagination import check_cursor, check_limit, to_page
 from handrail.engine.services.similarity import (
     TEXT_CHARS_MAX,
     TITLE_CHARS_MAX,
@@ -233,8 +233,7 @@ class MemoryService:
         rows = await self._access.query(
             lambda store: store.ticket_memory.list(text=q or None, before=before, limit=limit + 1)
         )
-        items = tuple(map(_to_view, rows[:limit]))
-        return Page(items=items, next_cursor=items[-1].id if len(rows) > limit else None)
+        return to_page(rows, limit, _to_view)
 
     async def get(self, memory_id: str) -> MemoryView:
         """Return one memory. Refused: unknown_memory."""
@@ -253,14 +252,12 @@ class MemoryService:
         await self._change(memory_id, None, by)
 
     async def _load(self, memory_id: str) -> MemoryRow:
-        row = await self._access.call(self._store.ticket_memory.get, memory_id)
-        if row is None:
-            refuse(
-                "unknown_memory",
-                f"there is no memory '{memory_id[:200]}'",
-                "look at the list of memories",
-            )
-        return row
+        return require_known(
+            await self._access.call(self._store.ticket_memory.get, memory_id),
+            "memory",
+            memory_id,
+            "look at the list of memories",
+        )
 
     async def _change(self, memory_id: str, resolution: str | None, by: str) -> MemoryRow:
         await self._gateway.prepare()

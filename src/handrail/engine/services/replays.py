@@ -12,7 +12,7 @@ import msgspec
 
 from handrail.engine.commit.gateway import CommandGateway
 from handrail.engine.environment import StoreAccess
-from handrail.engine.errors import EventsGoneError, InvalidDefinitionError, refuse
+from handrail.engine.errors import EventsGoneError, InvalidDefinitionError, refuse, require_known
 from handrail.engine.queries.runs import read_events
 from handrail.engine.settings import EngineSettings
 from handrail.kernel.definition.model import Settings
@@ -137,9 +137,9 @@ def _replay_runs(
 
 
 def _read_run_events(store: Store, run_id: str, events_left: int) -> list[RunEvent]:
-    stored = store.runs.load([run_id]).get(run_id)
-    if stored is None:
-        refuse("unknown_run", f"there is no run '{run_id}'", "`handrail runs` lists them")
+    stored = require_known(
+        store.runs.load([run_id]).get(run_id), "run", run_id, "`handrail runs` lists them"
+    )
     if stored.row.seq > events_left:
         refuse(
             "too_many_events",

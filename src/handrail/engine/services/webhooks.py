@@ -17,7 +17,7 @@ import msgspec
 
 from handrail.engine.commit.channel_change import CHANNEL_STREAM_PREFIX
 from handrail.engine.environment import Clock, StoreAccess
-from handrail.engine.errors import RefusedError, refuse
+from handrail.engine.errors import RefusedError, refuse, require_known
 from handrail.engine.queries.runs import RunReader
 from handrail.store.notifications import WEBHOOKS_MAX, DeliveryRow, ReminderRow, WebhookRow
 from handrail.store.rows import iso, parse_iso
@@ -83,13 +83,7 @@ class WebhookService:
     async def get(self, webhook_id: str) -> WebhookRow:
         """Return a webhook. Refused: unknown_webhook."""
         match = next((row for row in await self.list() if row.id == webhook_id), None)
-        if match is None:
-            refuse(
-                "unknown_webhook",
-                f"there is no webhook '{webhook_id[:200]}'",
-                "look at the list of webhooks",
-            )
-        return match
+        return require_known(match, "webhook", webhook_id)
 
     async def remove(self, webhook_id: str) -> None:
         """Remove a webhook. Refused: unknown_webhook."""
@@ -272,11 +266,10 @@ class WebhookService:
         except RefusedError:
             return None  # it was archived
         more = {"reminder": reminder} if reminder else {}
-        run = await self._reader.state(approval.execution_id)
         return {
             **head,
             "at": at,
-            "title": run.title,
+            "title": (await self._reader.state(approval.execution_id)).title,
             **more,
             "approval": _approval_body(approval, kind),
         }

@@ -303,16 +303,15 @@ def _describe_decisions(approval: Approval) -> dict[str, str]:
 
 def _approval_html(view: LinkView) -> str:
     approval = view.approval
-    forms = "\n".join(
-        _form_html(decision, effect, approval) for decision, effect in view.does.items()
-    )
     return APPROVAL_HTML.format(
         result=html.escape(approval.result or str(approval.proposal or "")),
         question=html.escape(approval.question),
         person=html.escape(view.name),
         until=html.escape(iso(view.expires_at)),
         digest=html.escape(approval.digest[:16]),
-        forms=forms,
+        forms="\n".join(
+            _form_html(decision, effect, approval) for decision, effect in view.does.items()
+        ),
     )
 
 

@@ -83,9 +83,12 @@ async def _check_start_node(
     predecessors = _find_predecessors(document, node_id)
     for node in document.get("nodes", ()):
         if node["type"] == "approval" and node["id"] in predecessors:
-            message = f"{caller.name} (operator) may not begin at '{node_id}': '{node['id']}' is"
             raise HTTPProblemError(
-                403, "behind_approval", f"{message} before it", "begin before it, or ask a ceo"
+                403,
+                "behind_approval",
+                f"{caller.name} (operator) may not begin at '{node_id}': "
+                f"'{node['id']}' is before it",
+                "begin before it, or ask a ceo",
             )
 
 

@@ -226,8 +226,7 @@ def _read_position(request: HTTPRequest, query: PositionQuery) -> str | None:
 
 
 async def _run_pages(engine: Engine, run_id: str, after: int) -> EventPages:
-    source = cast("AsyncGenerator[None, None]", engine.runs.changes(run_id))
-    async with aclosing(source) as changes:
+    async with aclosing(cast("AsyncGenerator[None, None]", engine.runs.changes(run_id))) as changes:
         async for _ in changes:
             while page := await engine.run_queries.events(run_id, after, PAGE_EVENTS):
                 yield [(str(event["seq"]), event) for event in page]

@@ -95,10 +95,9 @@ def report_from_sentry(data: dict[str, Any]) -> ErrorReport:
         event.contexts.response.status_code if event.contexts and event.contexts.response else 0
     )
     request = event.request or SentryRequest()
-    kind = ".".join(part for part in (last.module, last.type) if part)
     return ErrorReport(
         service=str(event.project or event.server_name or "sentry")[:NAME_CHARS_MAX],
-        type=kind[:NAME_CHARS_MAX],
+        type=".".join(part for part in (last.module, last.type) if part)[:NAME_CHARS_MAX],
         message=(last.value or _message(event))[:100_000],
         traceback="\n".join(_format_traceback(exception) for exception in exceptions)[-100_000:],
         method=(request.method or "")[:NAME_CHARS_MAX],

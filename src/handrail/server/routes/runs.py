@@ -82,8 +82,7 @@ async def get_report(
     request: HTTPRequest, engine: Engine, execution_id: str
 ) -> Response[RunReport]:
     run_report = await engine.run_queries.report(execution_id)
-    media_type = request.accept.best_match(["application/json", MARKDOWN])
-    if media_type == MARKDOWN:
+    if request.accept.best_match(["application/json", MARKDOWN]) == MARKDOWN:
         text: Response[Any] = Response(report_markdown(run_report), media_type=MARKDOWN)
         return text
     return Response(run_report)

@@ -82,8 +82,10 @@ def parse_target_url(text: str, *, private: bool) -> httpx.URL:
         raise WebhookTargetError(f"not a URL: {error}; write https://HOST/PATH") from error
     schemes = ("https", "http") if private else ("https",)
     if url.scheme not in schemes or not url.host or len(text) > URL_CHARS_MAX or port == 0:
-        message = f"not a URL of at most {URL_CHARS_MAX:,} characters with {' or '.join(schemes)}"
-        raise WebhookTargetError(f"{message}; write https://HOST/PATH")
+        raise WebhookTargetError(
+            f""
+            f"not a URL of at most {URL_CHARS_MAX:,} characters with {' or '.join(schemes)}; write https://HOST/PATH"
+        )
     if url.userinfo:
         raise WebhookTargetError(
             "the URL contains a user or a password; leave them out, deliveries are signed"
@@ -104,8 +106,9 @@ async def resolve_target(url: httpx.URL, *, private: bool) -> WebhookTarget:
         ) from error
     addresses = [str(info[4][0]) for info in address_infos]
     if not private and not all(map(is_public, addresses)):
-        message = f"{url.host} is inside this network"
-        raise WebhookTargetError(f"{message}; to allow it, set webhook_private = yes")
+        raise WebhookTargetError(
+            f"{url.host} is inside this network; to allow it, set webhook_private = yes"
+        )
     return WebhookTarget(url.copy_with(host=addresses[0]), url.netloc.decode("ascii"), url.host)
 
 

@@ -241,8 +241,8 @@ def read_manifest(file: Path) -> dict[str, Any]:
     if backup_format > BACKUP_FORMAT:
         raise BrokenBackupError(f"{file} was written by a newer Handrail; upgrade Handrail")
     if version < NEWEST_SCHEMA_VERSION:
-        hint = "restore it with that one into an empty database, and open that with this one"
         raise BrokenBackupError(
-            f"{file} was written by an older Handrail (schema {version}); {hint}"
+            f"{file} was written by an older Handrail (schema {version}); "
+            "restore it with that one into an empty database, and open that with this one"
         )
     return manifest

@@ -181,20 +181,23 @@ class ReconnectingConnection:
         pid, _ = self._previous_backend
         if row[0] == STANDBY_WAIT_EVENT:
             problem = "a commit waits for a standby that is away"
-            hint = "start the standby, or take it out of synchronous_standby_names"
-            raise StoreError(f"{self._primary_finder.display_name}: {problem}; {hint}")
-        terminated = db.execute(
+            raise StoreError(
+                f"{self._primary_finder.display_name}: {problem}; "
+                "start the standby, or take it out of synchronous_standby_names"
+            )
+        if db.execute(
             TERMINATE_BACKEND_SQL, (pid, TERMINATE_MILLISECONDS), prepare=False
-        ).fetchone()
-        if terminated != (True,):
+        ).fetchone() != (True,):
             problem = f"the server's process {pid} does not end"
             raise StoreError(
                 f"{self._primary_finder.display_name}: {problem}; end it on the server"
             )
 
     def _silence_message(self) -> str:
-        reason = "it stands still, or waits for a standby that is away"
-        return f"{self._primary_finder.display_name}: no answer for {ANSWER_SECONDS} s; {reason}"
+        return (
+            f"{self._primary_finder.display_name}: no answer for {ANSWER_SECONDS} s; "
+            "it stands still, or waits for a standby that is away"
+        )
 
     def _on_notice(self, notice: Diagnostic) -> None:
         """Notice a cancelled wait for the standby: the server reports such a commit as done, with a

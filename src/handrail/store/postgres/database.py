@@ -90,8 +90,10 @@ def parse_url(url: str) -> tuple[str, list[dict[str, Any]]]:
     try:
         parameters = conninfo_to_dict(url)
     except psycopg.Error:
-        form = "postgresql://USER:PASSWORD@HOST:PORT/DATABASE"
-        raise StoreError(f"the database's URL cannot be read; write it as {form}") from None
+        raise StoreError(
+            "the database's URL cannot be read; write it as "
+            "postgresql://USER:PASSWORD@HOST:PORT/DATABASE"
+        ) from None
     servers = _split_servers(parameters)
     user = f"{parameters['user']}@" if "user" in parameters else ""
     hosts = ",".join(map(_host_and_port, servers))
@@ -113,8 +115,10 @@ def _split_servers(parameters: dict[str, Any]) -> list[dict[str, Any]]:
     if len(lists.get("port", ())) == 1:
         lists["port"] *= count
     if any(len(values) != count for values in lists.values()):
-        form = "postgresql://USER:PASSWORD@HOST:PORT,HOST:PORT/DATABASE"
-        raise StoreError(f"the database's URL has a host without a port; write it as {form}")
+        raise StoreError(
+            "the database's URL has a host without a port; write it as "
+            "postgresql://USER:PASSWORD@HOST:PORT,HOST:PORT/DATABASE"
+        )
     common = {name: value for name, value in parameters.items() if name not in lists}
     return [
         {**common, **{name: values[i] for name, values in lists.items() if values[i]}}

@@ -121,10 +121,10 @@ class PostgresDatabase(Database):
         last, _ = self._last_commit
         row = PostgresTransaction(db).fetch_one("commit_hash", n=last.n)
         if row is None or row[0] != last.hash:
-            problem = f"commit {last.n} was acknowledged at {last.at}, and is missing now"
-            reason = "a standby took over that commits did not wait for"
             raise AcknowledgedDataLostError(
-                f"{self.display_name}: {problem}: {reason}; start again to go on with the rest"
+                f"{self.display_name}: commit {last.n} was acknowledged at {last.at}, and is "
+                "missing now: a standby took over that commits did not wait for; "
+                "start again to go on with the rest"
             )
 
     @contextmanager

@@ -73,10 +73,10 @@ class PrimaryFinder:
         return newest_db, newest_timeline
 
     def _outdated_error(self, timeline: int) -> StoreError:
-        timelines = f"timeline {timeline}, and {self.newest_timeline} was seen"
-        hint = "stop it and make it a standby; if it is meant, start Handrail again"
         return StoreError(
-            f"{self.display_name}: only an old primary takes writes ({timelines}); {hint}"
+            f"{self.display_name}: only an old primary takes writes ("
+            f"timeline {timeline}, and {self.newest_timeline} was seen); "
+            "stop it and make it a standby; if it is meant, start Handrail again"
         )
 
 

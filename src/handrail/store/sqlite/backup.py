@@ -178,8 +178,10 @@ def _check_backup(file: Path) -> None:
         raise BrokenBackupError(f"{file}: there is no such file; name a backup")
     log = Path(f"{file}-wal")
     if log.exists() and log.stat().st_size:
-        hint = "copy it with `handrail db backup`"
-        raise BrokenBackupError(f"{file} has a log beside it, so it is a database in use; {hint}")
+        raise BrokenBackupError(
+            f"{file} has a log beside it, so it is a database in use; "
+            "copy it with `handrail db backup`"
+        )
     try:
         with closing(_connect_immutable(file)) as db:
             (application,) = db.execute("PRAGMA application_id").fetchone()

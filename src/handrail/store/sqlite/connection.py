@@ -189,8 +189,7 @@ class SqliteDatabase(Database):
         first, n = self._last_entry_id + 1, self._last_commit_n + 1
         head = commit_hash(self._head, [write.entry.hash for write in winners])
         last = first + len(winners) - 1
-        values = (n, first, last, len(winners), at, head)
-        db.execute(QUERIES["insert_commit"].text, values)
+        db.execute(QUERIES["insert_commit"].text, ((n, first, last, len(winners), at, head)))
         return CommitRow(n=n, hash=head, at=at, entries=len(winners)), last
 
     def _data_version(self) -> int:

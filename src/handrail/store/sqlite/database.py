@@ -34,13 +34,12 @@ def connect(path: str, *, read_only: bool = False) -> sqlite3.Connection:
             _make_private(path)
     try:
         mode = "ro" if read_only else "rwc"
-        uri = (
-            IN_MEMORY_PATH
-            if path == IN_MEMORY_PATH
-            else f"{Path(path).absolute().as_uri()}?mode={mode}"
-        )
         db = sqlite3.connect(
-            uri,
+            (
+                IN_MEMORY_PATH
+                if path == IN_MEMORY_PATH
+                else f"{Path(path).absolute().as_uri()}?mode={mode}"
+            ),
             uri=path != IN_MEMORY_PATH,
             timeout=BUSY_SECONDS,
             isolation_level=None,
@@ -85,8 +84,7 @@ def _prepare_schema(db: sqlite3.Connection, path: str, *, read_only: bool) -> No
             db.execute("ROLLBACK")
         raise
     if path != IN_MEMORY_PATH and _enable_wal(db) != "wal":
-        problem = "its file system cannot keep a write-ahead log"
-        raise StoreError(f"{path}: {problem}; move the file")
+        raise StoreError(f"{path}: its file system cannot keep a write-ahead log; move the file")
     db.execute("PRAGMA synchronous = FULL")
     db.execute("PRAGMA cache_size = -65536")
     db.execute("PRAGMA wal_autocheckpoint = 4000")
@@ -175,8 +173,9 @@ def lock_engines(
     try:
         descriptor = os.open(name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
-        hint = "make the file and its folder writable"
-        raise StoreError(f"{name}: {error.strerror}; {hint}") from error
+        raise StoreError(
+            f"{name}: {error.strerror}; make the file and its folder writable"
+        ) from error
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         dead = list_known_engines()
