@@ -55,8 +55,8 @@ def test_a_database_that_is_none_is_told(here: Path):
         ("sqlite:///no.db", "there is no database no.db"),
         ("sqlite:///text", "name a Handrail database"),
         ("sqlite://", "in memory"),
-        ("mysql://x", "'mysql' is no kind of database"),
-        ("sqlite:no", "'sqlite' is no kind of database"),
+        ("mysql://x", "'mysql' is not a database that Handrail supports"),
+        ("sqlite:no", "'sqlite' is not a database that Handrail supports"),
         ("postgresql://127.0.0.1:1/x", "127.0.0.1"),
     ):
         assert why in line(run_command("runs", "--database", url))

@@ -60,7 +60,7 @@ def test_every_error_is_printed_with_file_place_message_and_hint(tmp_path: Path)
     for code in ("bad_limit", "undefined_role", "dangling_edge", "bad_condition", "unreachable"):
         assert f"[{code}]" in called.out
     assert " error at $.nodes[1].role: 'a' has the role 'wizard'" in called.out
-    assert "    one of backend-engineer, ceo" in called.out
+    assert "    use one of backend-engineer, ceo" in called.out
     assert called.out.splitlines()[-1].startswith(f"{path}: not valid, ")
 
 
@@ -142,7 +142,7 @@ def test_files_are_checked_one_after_the_other_and_one_error_is_enough(tmp_path:
 def test_a_file_that_is_no_document_says_line_and_column(tmp_path: Path):
     called = run_command("check", write_definition(tmp_path, "name: x\nname: y\n"))
     assert called.code == 1
-    assert "$.name: line 2, column 1: the key 'name' stands here a second time" in called.out
+    assert "$.name: line 2, column 1: the key 'name' occurs twice" in called.out
 
 
 @pytest.mark.parametrize("name", ["nowhere.yaml", "helpdes", "x" * 5_000, "a\0b"])

@@ -96,7 +96,7 @@ def test_options_that_are_no_utf_8_are_no_traceback():
     for option in ("--title", "--description"):
         called = run_command("run", "finance", option, broken)
         assert called.code == 1
-        assert "is open and nobody is here" in called.err
+        assert "is open, and there is no terminal" in called.err
     for option in ("--context", "--answers", "--review"):
         assert run_command("run", "finance", option, broken).code == 2
     assert run_command("run", broken).code == run_command("check", broken).code == 2

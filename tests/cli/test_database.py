@@ -213,7 +213,7 @@ def test_a_backup_that_is_not_fit_is_wrong_input(sample_database: SampleDatabase
     Path("text").write_text("no database")
     for name, why in (
         ("forged", "does not pass its check"),
-        ("text", "no backup of a Handrail database"),
+        ("text", "not a backup of a Handrail database"),
         ("missing", "there is no such file"),
         ("\0", "there is no such file"),
     ):
@@ -229,8 +229,8 @@ def test_a_file_that_cannot_be_made_is_wrong_usage(sample_database: SampleDataba
     Path("there").write_text("mine")
     for name, why in (
         ("there", "exists already; name a new file"),
-        (".", "names no file"),
-        ("", "names no file"),
+        (".", "is not a file name"),
+        ("", "is not a file name"),
         ("no/such", "there is no folder no; make it first"),
         ("a\0b", "name another file"),
     ):
@@ -247,8 +247,8 @@ def test_a_database_that_is_not_there_is_wrong_usage(command: list[str], here: P
     for url, why in (
         ("sqlite:///no.db", "there is no database no.db"),
         ("sqlite://", "in memory"),
-        ("mysql://x", "'mysql' is no kind of database"),
-        ("sqlite:no", "'sqlite' is no kind of database"),
+        ("mysql://x", "'mysql' is not a database that Handrail supports"),
+        ("sqlite:no", "'sqlite' is not a database that Handrail supports"),
     ):
         assert why in one_line(run_command(*command, "--database", url))
     Path("text").write_text("no database")

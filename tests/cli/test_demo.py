@@ -80,5 +80,5 @@ def test_a_port_that_is_taken_is_one_line_and_exit_code_2(
     assert called.code == 2
     assert called.err == (
         f"handrail demo: port {port} on 127.0.0.1 cannot be opened; is another server running? "
-        "take another --port\n"
+        "use another --port\n"
     )

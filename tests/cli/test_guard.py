@@ -140,7 +140,7 @@ def test_an_error_of_the_team_is_told_with_its_place_and_is_on_record():
         ("their_team:nothing", (), "type int is no team"),
         ("their_team:once", ("--rules", "wild"), "wild"),
         ("their_team:once", ("--input", "@absent.txt"), "absent.txt"),
-        ("their_team:ran", ("--database", "foo"), "'foo' is no kind of database"),
+        ("their_team:ran", ("--database", "foo"), "'foo' is not a database that Handrail supports"),
         ("their_team:ran", ("--server", NOBODY), f"no server answers at {NOBODY}"),
     ],
 )

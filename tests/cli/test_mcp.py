@@ -25,4 +25,4 @@ def test_a_server_without_an_address_is_wrong_usage(monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("HANDRAIL_TOKEN", "hr_x")
     called = run_command("mcp", "--server", "nowhere")
     assert called.code == 2
-    assert "is no address of a server" in called.err
+    assert "is not the URL of a server" in called.err

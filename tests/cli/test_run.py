@@ -123,8 +123,8 @@ def test_without_a_terminal_an_open_question_is_printed_and_the_exit_code_is_1()
     assert "| Proposal: in count.py" in called.out
     assert "approval at approval: CEO Approval: apply the proposed fix?" in called.out
     assert anonymous(called.err).splitlines() == [
-        "handrail run: 'RUN.q1' is open and nobody is here to answer it; "
-        "start it in a terminal, or give --answers FILE"
+        "handrail run: approval 'RUN.q1' is open, and there is no terminal to ask in; "
+        "run it in a terminal, or give --answers FILE"
     ]
 
 
@@ -230,7 +230,7 @@ def test_rejecting_closes_the_run(tmp_path: Path):
     [
         (["nowhere.yaml"], "nothing built in has this name"),
         (["helpdesk", "--context", "{"], "--context {: line 1"),
-        (["helpdesk", "--context", "[1]"], "is no JSON object"),
+        (["helpdesk", "--context", "[1]"], "is not a JSON object"),
         (["helpdesk", "--context", "@nowhere.json"], "cannot be read"),
         (["helpdesk", "--review", "maybe"], "--review is 'maybe'; write required or skip"),
         (["helpdesk", "--answers", "nowhere"], "--answers nowhere: No such file"),

@@ -219,7 +219,7 @@ def test_what_keeps_a_server_from_starting_is_one_line(here: Path):
     told = cannot("--host", "no.such.host.invalid", "--port", "0")
     assert told.startswith("refusing to listen on no.such.host.invalid")
     assert "in memory" in cannot("--database", "sqlite://")
-    assert "'mysql' is no kind" in cannot("--database", "mysql://x")
+    assert "'mysql' is not a database" in cannot("--database", "mysql://x")
     (here / "text").write_text("no database")
     assert "name a Handrail database" in cannot("--database", "sqlite:///text")
     (here / "handrail.toml").write_text("lease = 'x'\n")

@@ -175,7 +175,7 @@ NO_BEADS = (
     (["finance"], "'finance' is built in, but no server has started it here; start `handrail ser"),
     (["bad.yaml"], "bad.yaml: error at"),
     (["works", "--context", "["], "--context [: line 1, column 2"),
-    (["works", "--context", "[]"], "--context []: is no JSON object"),
+    (["works", "--context", "[]"], "--context []: is not a JSON object"),
     (["works", "--context", "@no.json"], "--context @no.json: "),
     (["wrong.yaml"], "the definition has 1 error; nothing was stored; "),
 )
@@ -223,9 +223,9 @@ def test_a_token_of_an_agent_names_it_and_what_it_works_as(ask: Any):
 
 NO_TOKENS = (
     (["agent"], "a token of the role agent needs `agent`"),
-    (["agent", "--agent", "x", "--works-as", "ceo"], "no agent works as ceo"),
+    (["agent", "--agent", "x", "--works-as", "ceo"], "an agent cannot have the role ceo"),
     (["viewer", "--works-as", "x"], "`works_as` is for tokens of the role agent"),
-    (["viewer", "--expires", "soon"], "'soon' is no duration, or longer"),
+    (["viewer", "--expires", "soon"], "'soon' is not a duration"),
     (["viewer", "--name", "x" * 300], "$.name"),
 )
 
@@ -265,7 +265,7 @@ def test_a_sign_in_without_an_address_takes_where_a_server_would_listen(
     shown = json.loads(done(targets.database("sign-in", "--json", "--url", "https://hand.rail")))
     assert shown["url"].startswith("https://hand.rail/sign-in/hr_")
     assert shown["role"] == "admin"
-    refused(targets.database("sign-in", "--url", "nowhere"), "'nowhere' is no address of a server")
+    refused(targets.database("sign-in", "--url", "nowhere"), "'nowhere' is not the URL of a server")
 
 
 # Who may

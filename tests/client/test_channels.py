@@ -319,7 +319,7 @@ def test_a_worker_that_was_lost_in_one_of_its_channels_is_queued_there_again(
     with working(worker):
         for name in ("reviews", "plans"):
             join(admin_client, "ada", channel=name)
-        lost = ev.TakeOffline(agent_id="ada", detail="it was silent")
+        lost = ev.TakeOffline(agent_id="ada", detail="the agent is offline")
         server.do(server.engine.channels.command("reviews", lost, by="engine"))
         wait_until(
             lambda: admin_client.channels.get("reviews").states == {"ada": "QUEUED"},

@@ -238,7 +238,7 @@ def test_addresses_are_read_from_a_text_or_a_list():
     assert parse_addresses(["http://a:1", "http://a:1"]) == ["http://a:1"]
     assert parse_addresses("") == []
     for wrong in ("a:1", "ftp://a", "http://", "http://a/?x=1"):
-        with pytest.raises(ValueError, match="say http://HOST:PORT"):
+        with pytest.raises(ValueError, match="write http://HOST:PORT"):
             parse_addresses(wrong)
 
 

@@ -638,7 +638,7 @@ def test_a_worker_needs_functions_that_work_as_something():
     worker = Worker()
     with pytest.raises(ValueError, match="has no function"):
         asyncio.run(worker.run())
-    with pytest.raises(ValueError, match="works as no role"):
+    with pytest.raises(ValueError, match="has no role"):
         worker.add(lambda _: "")
     with pytest.raises(ValueError, match="at least 1"):
         worker.add(lambda _: "", ROLE, capacity=0)

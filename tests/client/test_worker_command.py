@@ -203,7 +203,7 @@ def test_a_server_that_is_no_address_and_a_token_that_is_refused(
     monkeypatch.setenv("HANDRAIL_TOKEN", "hr_wrong")
     done = run_command("worker", "agents:worker", "--server", f"127.0.0.1:{free_port()}")
     assert (done.code, done.err.count("\n")) == (2, 1)
-    assert "say http://HOST:PORT" in done.err
+    assert "write http://HOST:PORT" in done.err
     done = run_command("worker", "agents:worker", "--server", server.url)
     sys.modules.pop("agents", None)
     assert (done.code, done.err.count("\n")) == (1, 1)

@@ -401,12 +401,12 @@ def broken_backups(file: Path, sample_database: SampleDatabase) -> dict[str, str
     text.write_text("no database " * 100)
     return {
         "missing": "there is no such file",
-        changed("theirs", "PRAGMA application_id = 7"): "no backup of a Handrail database",
+        changed("theirs", "PRAGMA application_id = 7"): "not a backup of a Handrail database",
         changed("newer", "PRAGMA user_version = 99"): "written by a newer Handrail",
         changed("forged", "UPDATE journal SET body = '[]' WHERE id = 3"): "not pass its check",
         changed("half", "DELETE FROM workflow_executions"): "does not pass its check",
-        "cut": "damaged|malformed|no backup",
-        "text": "no backup of a Handrail database",
+        "cut": "damaged|malformed|not a backup",
+        "text": "not a backup of a Handrail database",
         ".": "there is no such file",
     }
 
@@ -489,9 +489,9 @@ def test_a_dump_that_is_not_fit_changes_nothing(
         pack(tmp_path / "without", whole, approvals=b"")
         pack(tmp_path / "lacking", whole, approvals=None)
         for name, why in {
-            "cut": "no backup of Handrail on PostgreSQL",
-            "text": "no backup of Handrail on PostgreSQL",
-            "theirs": "no backup of Handrail on PostgreSQL",
+            "cut": "not a backup of Handrail on PostgreSQL",
+            "text": "not a backup of Handrail on PostgreSQL",
+            "theirs": "not a backup of Handrail on PostgreSQL",
             "missing": "there is no such file",
             "newer": "upgrade Handrail",
             "older": "older Handrail",

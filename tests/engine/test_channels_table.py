@@ -64,7 +64,7 @@ def _told(command: ev.ChannelCommand, by: str = "olga") -> Tried:
     return lambda stage: stage.tell(command, by)
 
 
-_gone = _told(ev.TakeOffline(agent_id="a", detail="it was silent"), "engine")
+_gone = _told(ev.TakeOffline(agent_id="a", detail="the agent is offline"), "engine")
 TRIES: dict[Trigger, Tried] = {
     Trigger.AGENT_STARTS: _told(ev.BringOnline(agent_id="a"), "engine"),
     Trigger.AGENT_STOPS: _gone,

@@ -74,7 +74,7 @@ def test_an_unclear_answer_is_asked_again_with_the_reason():
 
     local = runs(chain(node("a", "approval")), succeed, answer=answer)
     assert refusals[0] == ""
-    assert all("could mean either" in refusal for refusal in refusals[1:])
+    assert all("neither a clear approval" in refusal for refusal in refusals[1:])
     assert local.run.terminal_status == "done_success"
 
 

@@ -371,9 +371,9 @@ def test_what_is_withdrawn_is_not_corrected_but_may_be_removed(url: str, clock: 
     async def play(engine: Engine):
         await resolved(engine, "VPN drops", ends=Outcome.FAILURE)
         (one,) = (await engine.memory.list()).items
-        with pytest.raises(RefusedError, match="its run did not end well; remove it"):
+        with pytest.raises(RefusedError, match="its run did not end well; remove the memory"):
             await engine.memory.correct(one.id, "x", by="olga")
-        with pytest.raises(RefusedError, match="says something"):
+        with pytest.raises(RefusedError, match="resolution is empty"):
             await engine.memory.correct(one.id, "  ", by="olga")
         await engine.memory.forget(one.id, by="olga")
         assert (await engine.memory.list()).items == ()

@@ -89,7 +89,7 @@ def test_an_engine_whose_standby_lacks_what_was_acknowledged_fails_and_says_why(
             await start_run(engine, TWO_STEPS)
             pair.primary.kill()
             pair.take_over()
-            with pytest.raises(StoreError, match="is not there any more"):
+            with pytest.raises(StoreError, match="is missing now"):
                 await start_run(engine, TWO_STEPS)
             assert isinstance(await engine.wait_closed(), AcknowledgedDataLostError)
 

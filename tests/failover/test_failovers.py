@@ -46,4 +46,4 @@ def test_without_waiting_for_the_standby_something_is_lost_and_the_engines_say_s
     """The control."""
     found = failovers(tmp_path, 1, "--asynchronous")
     assert any(what.startswith("lost") for what in found["wrong"]), found
-    assert "is not there any more" in json.dumps(found), found
+    assert "is missing now" in json.dumps(found), found

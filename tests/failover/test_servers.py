@@ -329,7 +329,7 @@ def test_a_wait_for_the_standby_that_somebody_cancels_is_no_success(pair: Pair):
             cancel = "SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE wait_event = "
             tell(pair.primary, pair.database, cancel + "'SyncRep'")
             with pytest.raises(
-                CommitOutcomeUnknownError, match="the wait for the standby was broken off"
+                CommitOutcomeUnknownError, match="the wait for the standby was cancelled"
             ):
                 commit.result(SECONDS)
         pair.standby.start()
@@ -350,7 +350,7 @@ def test_a_standby_that_lacks_what_was_acknowledged_is_not_gone_on_with(pair: Pa
         assert commit_writes(store, full_write("r2")) == [True]
         pair.primary.kill()
         pair.take_over()
-        with pytest.raises(AcknowledgedDataLostError, match=r"commit 2 .* is not there any more"):
+        with pytest.raises(AcknowledgedDataLostError, match=r"commit 2 .* is missing now"):
             store.commit([full_write("r3")], a.at())
         with closing(PostgresStore(pair.url)) as another:
             assert commit_writes(another, full_write("r3")) == [True]

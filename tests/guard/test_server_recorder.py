@@ -212,17 +212,17 @@ def test_only_who_began_it_tells_of_a_run_and_only_of_a_guarded_one(server, pers
     server.do(server.engine.define(document))
     started = run.events[0]
     assert isinstance(started, Started)
-    with pytest.raises(ConflictError, match="no guarded run"):
+    with pytest.raises(ConflictError, match="not a guarded run"):
         person.guarded_runs.record(server.file("their own"), [], started.at)
-    with pytest.raises(ConflictError, match="no guarded team"):
+    with pytest.raises(ConflictError, match="not of a guarded program"):
         person.guarded_runs.begin("their own", started.limits, agent="a")
 
 
 @pytest.mark.parametrize(
     ("events", "told"),
     [
-        ([{"type": "ended"}, {"type": "ended"}], "after the end"),
-        ([{"type": "handed_off", "at": "2026-01-01T00:00:00"}], "no zone"),
+        ([{"type": "ended"}, {"type": "ended"}], "follows the one that ends"),
+        ([{"type": "handed_off", "at": "2026-01-01T00:00:00"}], "no time zone"),
         ([{"type": "handed_off", "target": "b\0"}], "NUL"),
         ([{"type": "handed_off", "target": ""}], "agents"),
         ([{"type": "moved"}], "moved"),

@@ -139,7 +139,7 @@ def test_an_agent_speaks_only_for_itself(play: Played):
             (name,) = seat.held
             stolen = await other.refused("answer", outcome="success", dispatch_id=name)
             assert "held by 'coder-1'" in stolen
-            assert "report only what" in stolen
+            assert "report only dispatches" in stolen
             assert await work_of(harness) == (name,)
 
     play(scene)
@@ -181,7 +181,7 @@ def test_nobody_sits_down_without_the_token_of_an_agent(server: Server):
         async with AgentSessions(server.url) as seats:
             with pytest.raises(SessionRefusedError, match="characters that no token has"):
                 await seats.open_session("žluťoučký")
-            with pytest.raises(SessionRefusedError, match="is not known") as wrong:
+            with pytest.raises(SessionRefusedError, match="is unknown") as wrong:
                 await seats.open_session("hr_wrong")
             assert wrong.value.status == 401
             with pytest.raises(SessionRefusedError, match="olga, who is no agent") as person:

@@ -206,7 +206,7 @@ async def test_an_agent_says_so_much_in_a_turn_and_in_the_next_again(harness: Se
     for _ in range(TURN_CHARS_MAX // MESSAGE_CHARS_MAX):
         expect_json(await ada.say("x" * MESSAGE_CHARS_MAX), 201)
     refused = expect_problem(await ada.say("y"), 422, "long_message")
-    assert "complete it" in refused["detail"]
+    assert "complete the turn" in refused["detail"]
     await ada.done(turn)
     await bob.done(await bob.turn())
     await posted(harness, "and at #13")

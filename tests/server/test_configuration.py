@@ -161,9 +161,9 @@ def test_a_wrong_variable_is_named_with_what_to_write(tmp_path: Path):
 
 
 def test_a_file_that_cannot_be_read_is_told_in_one_line(tmp_path: Path):
-    assert wrong(tmp_path, "lease = ").startswith(f"{CONFIG_FILE} is no TOML: ")
+    assert wrong(tmp_path, "lease = ").startswith(f"{CONFIG_FILE} is not valid TOML: ")
     (tmp_path / CONFIG_FILE).write_bytes(b"\xff")
-    assert wrong(tmp_path).startswith(f"{CONFIG_FILE} is no TOML: ")
+    assert wrong(tmp_path).startswith(f"{CONFIG_FILE} is not valid TOML: ")
     (tmp_path / CONFIG_FILE).unlink()
     (tmp_path / CONFIG_FILE).mkdir()
     assert wrong(tmp_path) == f"{CONFIG_FILE} cannot be read: Is a directory; make it readable"
@@ -171,7 +171,7 @@ def test_a_file_that_cannot_be_read_is_told_in_one_line(tmp_path: Path):
 
 def test_a_heartbeat_has_to_come_before_the_lease_is_over(tmp_path: Path):
     assert wrong(tmp_path, "heartbeat = 60") == (
-        "heartbeat is 60 s and lease is 60 s; agents would be lost between two heartbeats, "
+        "heartbeat is 60 s and lease is 60 s; agents would count as lost between two heartbeats; "
         "make heartbeat shorter"
     )
     assert "offline_after is 5 s" in wrong(tmp_path, "heartbeat = 9\noffline_after = 5")

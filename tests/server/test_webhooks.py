@@ -438,7 +438,7 @@ async def test_a_name_that_points_inside_later_is_not_followed_there(
         return [(2, 1, 6, "", (address, port)) for address in addresses]
 
     monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", found)
-    with pytest.raises(WebhookTargetError, match="inside of this network"):
+    with pytest.raises(WebhookTargetError, match="inside this network"):
         await resolve_target(
             parse_target_url("https://example.com/x", private=False), private=False
         )

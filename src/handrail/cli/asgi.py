@@ -133,7 +133,7 @@ class AsgiServer(ClosingServer):
             await self._serve()
         except SystemExit as error:  # uvicorn cannot listen
             raise InputError(
-                f"port {self.config.port} on {self.config.host} cannot be opened; take "
+                f"port {self.config.port} on {self.config.host} cannot be opened; use "
                 "another --port"
             ) from error
         finally:

@@ -302,9 +302,7 @@ class Maintenance:
 
 _PRESENCE_COMMANDS: dict[PresenceChangeKind, Callable[[str], tuple[ev.ChannelCommand, ...]]] = {
     "offline": lambda agent: (
-        ev.TakeOffline(
-            agent_id=agent, detail="the holder is offline, or sent no heartbeat in time"
-        ),
+        ev.TakeOffline(agent_id=agent, detail="the agent is offline, or sent no heartbeat in time"),
     ),
     "disabled": lambda agent: (ev.Disable(agent_id=agent),),
     "online": lambda agent: (ev.Enable(agent_id=agent), ev.BringOnline(agent_id=agent)),
