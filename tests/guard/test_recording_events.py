@@ -290,13 +290,13 @@ def test_a_program_that_waits_for_a_person_gives_signs_of_life_too():
 def test_nobody_starts_a_run_of_a_guarded_team_nor_moves_one():
     async def story() -> None:
         async with told(StopRules()) as one:
-            with pytest.raises(RefusedError, match="elsewhere"):
+            with pytest.raises(RefusedError, match="guarded"):
                 await one.engine.start("team")
             for act in (
                 c.Move(by=ANN, step_id="a", reason="back"),
                 c.Migrate(by=ANN, definition_id="team", version=1, step_id="a", reason="back"),
             ):
-                with pytest.raises(RefusedError, match="elsewhere"):
+                with pytest.raises(RefusedError, match="guarded"):
                     await one.engine.runs.command(one.id, act)
 
     asyncio.run(story())
