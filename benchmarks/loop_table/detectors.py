@@ -275,6 +275,10 @@ class Handrail:
         self.rule = ""
         self._judge = TraceJudge(PROFILES[profile])
 
+    @property
+    def nudges(self) -> int:
+        return len(self._judge.nudges)
+
     def step(self, step: TraceStep) -> bool:
         fired = self._judge.judge(step)
         if fired:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from msgspec.structs import asdict
 from tests.server.calls import ACCESS_TABLE
 from typer.main import get_command
 
@@ -20,7 +21,7 @@ from handrail.api.operation import API_PREFIX, Access, Operation
 from handrail.api.runs import RunCalls
 from handrail.cli.app import app
 from handrail.engine.audit.doctor import INVARIANTS
-from handrail.kernel.definition.limits import LIMITS, PROFILES, Constraints, StopRules
+from handrail.kernel.definition.limits import LIMITS, PROFILES, Constraints, Ladder, StopRules
 from handrail.kernel.stop.rules import RULES, terminal_status_of
 from handrail.views.diagrams import UNFORCED_STATUSES
 
@@ -185,6 +186,8 @@ def _figure(name: str, value: object) -> str:
         return ""
     if name == "max_duration" and isinstance(value, int):
         return f"{value // 60}m"
+    if isinstance(value, Ladder):
+        return ", ".join(name for name, on in asdict(value).items() if on)
     return {None: "off", Constraints(): "none"}.get(value, str(value))
 
 

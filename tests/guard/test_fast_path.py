@@ -13,7 +13,7 @@ from tests.kernel.driven_run import DrivenRun, chain, node, team
 
 from handrail import Guard, StopRules
 from handrail.guard import GuardedRun
-from handrail.kernel.run.events import RunEvent
+from handrail.kernel.run.events import RunEvent, Warned
 from handrail.kernel.run.lookahead import apply_guarded_events
 from handrail.kernel.stop import rules as stop_rules
 from handrail.kernel.stop.ledger import Ledger
@@ -125,6 +125,27 @@ def test_what_is_seen_ahead_is_what_every_rule_would_have_said(
         assert played(rules, moves) == seen
 
 
+def test_a_nudge_is_given_once_and_its_rule_is_then_looked_at_when_it_may_stop() -> None:
+    far = StopRules(**dict.fromkeys(("max_handoffs", "max_steps", "max_edge"), 10**6))
+    with (
+        patch("handrail.guard.run.apply_guarded_events", wraps=apply_guarded_events) as looked,
+        Guard(far).run("r", raises=False) as run,
+    ):
+        for source, target in pairwise("abab"):
+            run.handoff(source, target)
+        assert looked.call_count == 0
+        run.handoff("b", "a")
+        assert looked.call_count > 0
+        assert "repeated_pattern has counted 2 of 3" in (run.take_nudge() or "")
+        assert run.take_nudge() is None
+        looked.reset_mock()
+        for source, target in pairwise("acbcabacbabcacbac"):
+            run.handoff(source, target)
+        assert looked.call_count == 0
+    nudges = [event for event in run.events if isinstance(event, Warned)]
+    assert [event.nudge.rule for event in nudges if event.nudge] == ["repeated_pattern"]
+
+
 def fire_at(count: int, moment: str, **ahead: Any) -> RuleTable:
     """The rules, and one more: so many steps are too many, at this moment."""
 
@@ -199,7 +220,7 @@ def test_the_ledger_can_be_had_from_the_events_alone(moves: list[Move]) -> None:
 
 @pytest.mark.parametrize("results", [0, 3])
 def test_a_ledger_is_not_touched_as_long_as_no_rule_is_near(results: int) -> None:
-    """Thue-Morse: nothing comes three times in a row, so that no rule ever wants a look."""
+    """Thue-Morse: no handoffs come twice in a row, so that no rule ever wants a look."""
     rules = StopRules(max_handoffs=10**6, max_steps=10**6, max_edge=10**6)
     walk = "".join("ab"[n.bit_count() % 2] for n in range(201))
     looks = list[int]()

@@ -7,7 +7,7 @@ import pytest
 
 import handrail
 from handrail import Guard, LoopDetected, StopRules
-from handrail.kernel.run.events import Ended, HandedOff
+from handrail.kernel.run.events import Ended, HandedOff, Warned
 from handrail.testing.clock import ManualClock
 
 
@@ -187,10 +187,14 @@ def test_a_dry_run_ends_nothing_and_says_once_what_each_rule_would_have_ended() 
         for _ in range(5):
             run.result("coder", evidence={"files": {}})
     would_have = [(entry.rung, entry.rule.value, entry.step) for entry in run.would_have]
-    assert would_have[0] == ("stop", "repeated_pattern", 6)
-    rules = [rule for _, rule, _ in would_have]
-    assert len(rules) == len(set(rules))
-    assert {"max_handoffs", "max_steps", "no_change"} <= set(rules)
+    assert would_have[0] == ("nudge", "repeated_pattern", 4)
+    assert ("stop", "repeated_pattern", 6) in would_have
+    for rung in ("nudge", "stop"):
+        rules = [rule for noted, rule, _ in would_have if noted == rung]
+        assert len(rules) == len(set(rules))
+        assert {"max_handoffs", "max_steps", "no_change"} <= set(rules)
+    assert run.take_nudge() is None
+    assert not any(isinstance(event, Warned) for event in run.events)
     assert run.report().terminal_status == "done_success"
     assert sum(isinstance(event, HandedOff) and event.accepted for event in run.events) == 100
 

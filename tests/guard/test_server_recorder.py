@@ -277,3 +277,19 @@ def test_a_refused_handoff_is_told_together_with_the_end_it_brings(
     ended = person.runs.get(run.recorded)
     assert ended.stop.rule == "max_handoffs"
     assert [one.accepted for one in ended.handoff_sequence] == [True] * handoffs + [False]
+
+
+def test_nudges_are_on_record_between_a_result_and_the_handoff_after_it(server, person):
+    red = {"checks": [{"command": "pytest", "exit_code": 1, "stderr": "boom"}]}
+    with guard_on(server).run("r", team="nudged") as run:
+        run.result("a", evidence=red)
+        run.handoff("a", "b")
+        run.result("b", evidence=red)
+        wait_until(lambda: run.recorded)
+        run.handoff("b", "a")
+    assert run.unrecorded == 0
+    kept = person.runs.get(run.recorded)
+    assert kept.nudges == 1
+    assert [warning.code for warning in kept.warnings] == ["nudged"]
+    outcomes = [step.outcome for step in person.runs.get_report(run.recorded).steps]
+    assert outcomes[:2] == ["handoff", "handoff"]

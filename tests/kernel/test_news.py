@@ -11,7 +11,7 @@ from handrail.guard import Guard
 from handrail.guard.run import GuardedRun
 from handrail.kernel.definition.limits import StopRules
 from handrail.kernel.result import Evidence, Outcome
-from handrail.kernel.run.events import Reported
+from handrail.kernel.run.events import Ended, Reported, Started, Warned
 from handrail.kernel.run.state import Stop
 from handrail.kernel.stop.findings import KEYS_KEPT, FindingKind, StepFinding
 from handrail.kernel.stop.ledger import Ledger, renew
@@ -268,8 +268,7 @@ def test_every_cited_step_is_necessary(steps: list[Step]) -> None:
 
 
 def _played(steps: list[Step], run: GuardedRun) -> list[Step]:
-    count = len(run.events) - 2  # without the start and the end
-    return steps[:count]
+    return steps[: _acts(run)]
 
 
 def _index_of_step(played: Sequence[Step], number: int) -> int:
@@ -286,7 +285,12 @@ def _index_of_step(played: Sequence[Step], number: int) -> int:
 
 
 def _ended_before(run: GuardedRun, played: Sequence[Step]) -> bool:
-    return len(run.events) - 2 < len(played) - 1
+    return _acts(run) < len(played) - 1
+
+
+def _acts(run: GuardedRun) -> int:
+    """Events without the start, the end and what was only warned of."""
+    return sum(not isinstance(event, Started | Warned | Ended) for event in run.events)
 
 
 def finding(number: int, *, pending: bool = False) -> StepFinding:

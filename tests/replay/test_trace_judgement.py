@@ -89,3 +89,14 @@ def test_files_are_judged_in_their_order() -> None:
     ]
     assert (judgements.profile, judgements.view) == ("observed", "A")
     assert [group.good for group in judgements.groups] == [3]
+
+
+def test_a_run_is_nudged_once_before_it_is_stopped() -> None:
+    verdict = judge(*[step(result="same")] * 10)
+    assert (verdict.step, verdict.nudges) == (4, (3,))
+    assert judge(*[step(result=f"{n} of many") for n in range(9)]).nudges == ()
+
+
+def test_a_good_run_that_comes_near_a_rule_is_merely_nudged() -> None:
+    verdict = judge(*[step(result="same")] * 3, step(result="other"), step(text="done"))
+    assert (verdict.stopped, verdict.nudges) == (False, (3,))

@@ -34,6 +34,7 @@ from handrail.views.history import (
 )
 from handrail.views.steps import (
     attempts,
+    count_nudges,
     enumerate_events,
     last_command,
     last_progress,
@@ -80,7 +81,8 @@ def test_what_a_guard_recorded_is_taken_by_every_projection(make):
     assert numbers == list(range(1, run.ledger.handoffs + 1))
     assert open_step_ids(run, events) == ()
     assert attempts(events) == retries(events) == {}
-    assert iterations(events) == warnings(events) == human_acts(events) == ()
+    assert iterations(events) == human_acts(events) == ()
+    assert {warning.code for warning in warnings(events)} <= {"nudged"}
     assert all(step.n <= run.ledger.steps for step in steps(events))
 
 
@@ -388,8 +390,10 @@ def test_warnings_name_the_step_in_which_they_were_seen():
     d = histories.looping()
     assert [(w.code, w.step) for w in warnings(d.events)] == [
         ("same_target_twice", 3),
+        ("nudged", 4),
         ("same_target_twice", 5),
     ]
+    assert count_nudges(d.events) == 1
 
 
 def test_the_place_entered_longest_ago_comes_first():

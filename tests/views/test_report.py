@@ -233,6 +233,7 @@ Evidence:
 | code | message | step | at |
 | --- | --- | --- | --- |
 | same_target_twice | 'planner' hands to 'researcher' twice in a row | 3 | 2026-01-01T12:00:10+00:00 |
+| nudged | repeated_pattern is near: 2 of 3 | 4 | 2026-01-01T12:00:10+00:00 |
 | same_target_twice | 'planner' hands to 'researcher' twice in a row | 5 | 2026-01-01T12:00:15+00:00 |
 
 ## Limits in force

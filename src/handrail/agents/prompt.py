@@ -19,6 +19,7 @@ from handrail.agents.dispatch_input import step_id_of
 from handrail.kernel.definition.limits import LIMITS
 from handrail.kernel.result import Outcome
 from handrail.kernel.run.text_protocol import COMPLETE_MARKER, HANDOFF_WORD, TERMINATE_MARKER
+from handrail.kernel.stop.ladder import describe_nudge
 from handrail.views.dispatches import Briefing, Colleague, DispatchView, ResearchGoal, TaskBrief
 
 ANSWER_TOOL = "answer"
@@ -298,6 +299,8 @@ def _assignment_parts(dispatch: DispatchView) -> Iterator[str]:
             f"'{redirect.from_}' proposed '{redirect.proposed}'. The stop rule {redirect.rule} is "
             f"against that, so the turn went to '{redirect.to}' instead."
         )
+    if dispatch.nudge is not None:
+        yield describe_nudge(dispatch.nudge)
     if dispatch.answer:
         yield _fenced_part("You asked a person:", dispatch.question or "")
         yield _fenced_part("The answer:", dispatch.answer)

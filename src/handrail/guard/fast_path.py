@@ -5,12 +5,20 @@ of `kernel/run/lookahead.py`; this module holds what happens between two handoff
 place, since every handoff of a guarded loop passes it.
 """
 
+import re
+from collections.abc import Callable
 from math import inf
 
 from handrail.guard.sanitising import safe_name
 from handrail.kernel.definition.limits import Limits
 from handrail.kernel.run.lookahead import headroom, is_usage_only
+from handrail.kernel.stop.ladder import headroom_limits
 from handrail.kernel.stop.ledger import EDGES_KEPT, Ledger, edge_symbol
+from handrail.kernel.stop.repetition import repetition_regex
+
+
+def _find_nothing(trail: str) -> None:
+    """Stands for the search where no pattern is worth a nudge."""
 
 
 class FastPath:
@@ -20,6 +28,7 @@ class FastPath:
         "cost",
         "cost_max",
         "edge_symbols",
+        "find_near",
         "handoffs",
         "last_symbol",
         "moves_left",
@@ -46,12 +55,18 @@ class FastPath:
         """Reset the counters from a ledger that has caught up."""
         self.handoffs, self.steps, self.trail = ledger.handoffs, ledger.steps, ledger.trail
         self.tokens, self.cost = ledger.tokens, ledger.cost
-        room = headroom(ledger, limits)
+        near = headroom_limits(ledger, limits)
+        room = headroom(ledger, near)
         self.tokens_max, self.cost_max = room["tokens"], room["cost"]
         self.seconds_max, repeats = room["seconds"], room["repeats"]
         self.usage_only = is_usage_only(ledger, limits)
         self.repeat_limit = 0 if repeats == inf else int(repeats)
         self.period_max = limits.pattern_period_max
+        self.find_near: Callable[[str], re.Match[str] | None] = _find_nothing
+        """Finds a pattern in the trail that is worth a nudge."""
+        if near.repeat_limit != limits.repeat_limit:
+            self.find_near = repetition_regex(self.repeat_limit, near.pattern_period_max).match
+            self.repeat_limit = limits.repeat_limit or 0
         self.trail_handoffs_max = self.period_max * self.repeat_limit
         """The most handoffs that a repeated pattern can span; no trail is needed if none may."""
         self.moves_left, self.unrepeated_left = room["moves"], 0

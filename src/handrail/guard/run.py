@@ -48,10 +48,18 @@ from handrail.kernel.definition.model import TerminalStatus
 from handrail.kernel.definition.reader import read_stop_rules
 from handrail.kernel.input_checks import are_simple_texts
 from handrail.kernel.result import NO_EVIDENCE, Evidence, Result, Usage
-from handrail.kernel.run.events import Ended, HandedOff, Reported, RunEvent, Started
+from handrail.kernel.run.events import (
+    Ended,
+    HandedOff,
+    Reported,
+    RunEvent,
+    Started,
+    nudge_event,
+)
 from handrail.kernel.run.lookahead import apply_guarded_events
 from handrail.kernel.run.state import Stop, build_stop
 from handrail.kernel.stop.findings import FindingKind, FindingReader, StepFinding, digest_text
+from handrail.kernel.stop.ladder import Judge, Nudge, describe_nudge, is_due, judge_early
 from handrail.kernel.stop.ledger import Ledger, assess_result, find_edge, read_evidence, short_key
 from handrail.kernel.stop.repetition import unrepeated_handoffs
 from handrail.kernel.stop.rules import (
@@ -105,12 +113,16 @@ def _is_storable(reason: str) -> bool:
 
 
 class WouldHave(Value):
-    """What a rule would have done in a dry run."""
+    """What a rule would have done in a dry run: nudged an agent, or stopped the run."""
 
-    rung: Literal["stop"]
+    rung: Literal["nudge", "stop"]
     rule: StopRule
     step: int
     reason: str
+
+
+def _judge_clock(ctx: RuleContext) -> list[FiredRule]:
+    return [fired for fired in judge_step(ctx) if fired.rule is StopRule.MAX_DURATION]
 
 
 class Guard:
@@ -147,7 +159,7 @@ class Guard:
         checked, problems = read_stop_rules(msgspec.to_builtins(rules or StopRules()))
         if checked is None:
             raise ValueError("; ".join(str(problem) for problem in problems))
-        self.rules = checked
+        self.rules, self._limits = checked, dict[ProfileName, Limits]()
         self.dry_run, self.record_texts = dry_run, record_texts
         self.clock, self.record, self.token = clock, record, token
         self.answer_seconds = answer_seconds
@@ -156,7 +168,9 @@ class Guard:
 
     def limits(self, profile: ProfileName = "strict") -> Limits:
         """Return every limit; `profile` fills what the rules leave open if they name none."""
-        return resolve_limits(self.rules, profile=profile)
+        if profile not in self._limits:
+            self._limits[profile] = resolve_limits(self.rules, profile=profile)
+        return self._limits[profile]
 
     @contextmanager
     def run(
@@ -264,7 +278,10 @@ class GuardedRun:
         self.limits = limits = limits or guard.limits()
         self.dry_run = guard.dry_run
         self.would_have: list[WouldHave] = []
-        """What the rules would have ended, in a dry run: each rule once."""
+        """What the rules would have done, in a dry run: each rule once on each rung."""
+        self._near: list[Nudge] = []
+        """Rules that are near, as judged last; recorded if the run goes on."""
+        self._nudge_text: str | None = None
         self.records_texts = guard.record_texts == "full"
         self._clock, self._raises, self._goal = guard.clock, raises, goal
         self.reader = FindingReader()
@@ -332,6 +349,7 @@ class GuardedRun:
                 )
             if (
                 unrepeated_left
+                and fast_path.find_near(trail) is None
                 and now < self._deadline
                 and tokens < fast_path.tokens_max
                 and cost < fast_path.cost_max
@@ -369,7 +387,7 @@ class GuardedRun:
         now, ledger = self._clock(), self._catch_up()
         ctx = RuleContext(
             ledger,
-            self.limits,
+            self.limits.early,
             source,
             None,
             source,
@@ -377,9 +395,10 @@ class GuardedRun:
             find_edge(ledger, source, target),
             ledger.steps,
             self._elapsed(now),
+            stops=self.limits,
         )
-        handoff_fired = self._in_force(judge_handoff(ctx), ctx)
-        step_fired = self._in_force(judge_step(ctx), ctx)
+        handoff_fired = self._judge(judge_handoff, ctx)
+        step_fired = self._judge(judge_step, ctx)
         accepted = not step_fired and is_handoff_made(handoff_fired)
         self.events.append(
             HandedOff(
@@ -397,6 +416,7 @@ class GuardedRun:
             self._catch_up()
         if handoff_fired or step_fired:
             return self._stop_run([*handoff_fired, *step_fired], source, now)
+        self._record_nudges(now)
         self._refresh_fast_path()
         return None
 
@@ -577,10 +597,13 @@ class GuardedRun:
         )
         self._last_agent = agent
         ledger = self._catch_up()
-        ctx = RuleContext(ledger=ledger, limits=limits, agent=agent, evidence=evidence, step=step)
-        fired = self._in_force(judge_result(ctx), ctx)
+        ctx = RuleContext(
+            ledger, limits.early, agent=agent, evidence=evidence, step=step, stops=limits
+        )
+        fired = self._judge(judge_result, ctx)
         if fired:
             return self._stop_run(fired, agent, now)
+        self._record_nudges(now)
         self._refresh_fast_path()
         return None
 
@@ -661,25 +684,44 @@ class GuardedRun:
     def _judge_next_step(self, agent: str, now: datetime) -> list[FiredRule]:
         """Return the rules that this result breaks by itself: the time limit or the step limit."""
         ledger, limits, elapsed = self._ledger, self.limits, self._elapsed(now)
-        ctx = RuleContext(ledger, limits, agent, ran=elapsed, step=ledger.steps)
-        fired = [
-            fired_rule
-            for fired_rule in judge_step(ctx)
-            if self._has_result or fired_rule.rule is StopRule.MAX_DURATION
-        ]
-        return self._in_force(fired, ctx)
+        ctx = RuleContext(ledger, limits.early, agent, ran=elapsed, step=ledger.steps, stops=limits)
+        return self._judge(judge_step if self._has_result else _judge_clock, ctx)
 
-    def _in_force(self, fired: list[FiredRule], ctx: RuleContext) -> list[FiredRule]:
-        """Return the rules that end the run: none in a dry run, which notes each rule once."""
+    def _judge(self, judge: Judge, ctx: RuleContext) -> list[FiredRule]:
+        """Return the rules that end the run, and note those that are near. In a dry run none ends
+        it, and each rule is noted once.
+        """
+        fired = judge_early(judge, ctx, self._near)
         if not self.dry_run:
             return fired
-        noted = {entry.rule for entry in self.would_have}
-        self.would_have += [
-            WouldHave(rung="stop", rule=rule.rule, step=ctx.step, reason=rule.reason)
-            for rule in fired
-            if rule.rule not in noted
-        ]
+        for rule in fired:
+            self._note("stop", rule.rule, ctx.step, rule.reason)
+        for nudge in self._near:
+            self._note("nudge", nudge.rule, ctx.step, describe_nudge(nudge))
+        self._near.clear()
         return []
+
+    def _note(self, rung: Literal["nudge", "stop"], rule: StopRule, step: int, reason: str) -> None:
+        """Note what a rule would have done, once."""
+        if not any((entry.rung, entry.rule) == (rung, rule) for entry in self.would_have):
+            self.would_have.append(WouldHave(rung=rung, rule=rule, step=step, reason=reason))
+
+    def _record_nudges(self, now: datetime) -> None:
+        """Record which rules are near, for the agent whose turn is next."""
+        texts: list[str] = []
+        for nudge in self._near:
+            if is_due(self._catch_up(), nudge):
+                self.events.append(nudge_event(now, nudge))
+                texts.append(describe_nudge(nudge))
+        if texts:
+            self._nudge_text = texts[0]
+            self._catch_up()
+        self._near.clear()
+
+    def take_nudge(self) -> str | None:
+        """Return what the agent should be told of a rule that is near, once; None if none is."""
+        text, self._nudge_text = self._nudge_text, None
+        return text
 
     def _repeat_stop(self) -> Stop:
         """Raise or return the stop again: nothing goes on after the end."""

@@ -27,7 +27,7 @@ from handrail.client.errors import ClientError, ConflictError, UnreachableError
 from handrail.guard.team_definition import first_agent, guard_events
 from handrail.kernel.decision import Value, prepare_types
 from handrail.kernel.definition.model import TerminalStatus
-from handrail.kernel.run.events import GuardedEvent, HandedOff, Reported, Started
+from handrail.kernel.run.events import GuardedEvent, HandedOff, Reported, Started, Warned
 from handrail.kernel.run.state import Stop
 from handrail.kernel.stop.rules import StopRule
 from handrail.views.approvals import Approval
@@ -237,8 +237,8 @@ class ServerRecorder:
         )
 
     def _sendable_count(self, *, flush: bool) -> int:
-        """Count the events that can be sent now. A result waits for what comes after it, and a
-        refused handoff for the end that follows at once.
+        """Count the events that can be sent now. A result waits for the next act, whatever was
+        warned of in between, and a refused handoff for the end that follows at once.
         """
         if self._refused:
             return 0
@@ -248,9 +248,12 @@ class ServerRecorder:
         last_event = events[end - 1]
         if isinstance(last_event, HandedOff) and not last_event.accepted:
             end -= 1
-        ends_with_result = end > self._sent_count and isinstance(events[end - 1], Reported)
+        acts = end
+        while acts > self._sent_count and isinstance(events[acts - 1], Warned):
+            acts -= 1
+        ends_with_result = acts > self._sent_count and isinstance(events[acts - 1], Reported)
         if ends_with_result and (end < total or not flush):
-            end -= 1
+            end = acts - 1
         return end - self._sent_count
 
     def _fetch_end(self, client: SyncClient) -> None:

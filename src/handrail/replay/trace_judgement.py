@@ -13,7 +13,15 @@ from handrail.kernel.decision import Value
 from handrail.kernel.definition.limits import Limits
 from handrail.kernel.result import Evidence, Usage
 from handrail.kernel.stop.findings import FindingReader, StepFinding
-from handrail.kernel.stop.ledger import Ledger, add_handoff, add_result, assess_result, find_edge
+from handrail.kernel.stop.ladder import Nudge, is_due, judge_early
+from handrail.kernel.stop.ledger import (
+    Ledger,
+    add_handoff,
+    add_nudge,
+    add_result,
+    assess_result,
+    find_edge,
+)
 from handrail.kernel.stop.rules import (
     RULE_ORDER,
     FiredRule,
@@ -40,6 +48,8 @@ class TraceJudgement(Value, omit_defaults=False):
     rule: str | None = None
     reason: str | None = None
     evidence: tuple[str, ...] = ()
+    nudges: tuple[int, ...] = ()
+    """Steps after which the agent would have been told that a rule is near."""
     tokens_saved: int | None = None
 
 
@@ -71,6 +81,9 @@ class TraceJudge:
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
         self._reader, self._ledger, self._agent = FindingReader(), Ledger(), ""
+        self._near: list[Nudge] = []
+        self.nudges: list[int] = []
+        """Steps after which an agent was nudged."""
 
     def judge(self, step: TraceStep) -> list[FiredRule]:
         """Return the rules that fire at this step; with any, the run ends after it."""
@@ -82,9 +95,27 @@ class TraceJudge:
         ledger = replace(self._ledger, steps=number)
         self._ledger = add_result(ledger, self._limits, number, evidence, usage, assessment)
         context = RuleContext(
-            self._ledger, self._limits, agent=step.agent, evidence=evidence, step=number
+            self._ledger,
+            self._limits.early,
+            agent=step.agent,
+            evidence=evidence,
+            step=number,
+            stops=self._limits,
         )
-        return [*fired, *judge_result(context), *judge_step(context)]
+        fired += judge_early(judge_result, context, self._near)
+        fired += judge_early(judge_step, context, self._near)
+        if not fired:
+            self._nudge(number)
+        return fired
+
+    def _nudge(self, step: int) -> None:
+        """Note that an agent is nudged after this step, if a rule is near."""
+        for nudge in self._near:
+            if is_due(self._ledger, nudge):
+                self._ledger = add_nudge(self._ledger, nudge.rule)
+                if self.nudges[-1:] != [step]:
+                    self.nudges.append(step)
+        self._near.clear()
 
     def _hand_over(self, agent: str) -> list[FiredRule]:
         source, self._agent = self._agent, agent
@@ -92,9 +123,15 @@ class TraceJudge:
             return []
         edge = find_edge(self._ledger, source, agent)
         context = RuleContext(
-            self._ledger, self._limits, agent=source, source=source, target=agent, edge=edge
+            self._ledger,
+            self._limits.early,
+            agent=source,
+            source=source,
+            target=agent,
+            edge=edge,
+            stops=self._limits,
         )
-        fired = judge_handoff(context)
+        fired = judge_early(judge_handoff, context, self._near)
         self._ledger = add_handoff(self._ledger, self._limits, source, agent, "")
         return fired
 
@@ -155,9 +192,10 @@ def judge_trace(trace: Trace, limits: Limits, file: str = "") -> TraceJudgement:
                 rule=first.rule.value,
                 reason=first.reason,
                 evidence=first.evidence,
+                nudges=tuple(judge.nudges),
                 tokens_saved=sum(tokens) if tokens else None,
             )
-    return verdict
+    return replace(verdict, nudges=tuple(judge.nudges))
 
 
 def group_judgements(verdicts: Iterable[TraceJudgement]) -> list[GroupJudgement]:

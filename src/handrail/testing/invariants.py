@@ -74,6 +74,7 @@ from handrail.kernel.run.state import (
     RunStatus,
 )
 from handrail.kernel.run.team import needs_review
+from handrail.kernel.stop.ladder import NUDGED, NUDGES_MAX
 from handrail.kernel.stop.rules import StopRule
 
 BOUND_FIGURES = ("dispatches", "handoffs", "transitions", "questions", "asks")
@@ -384,6 +385,15 @@ class InvariantChecker:
     def _on_migrated(self, event: Migrated) -> None:
         self._set_bounds(self.run.context.get("task_scope"))
 
+    def _on_warned(self, event: Warned) -> None:
+        if event.nudge is None:
+            return
+        ledger = self.run.ledger
+        expect(self.run.limits.ladder.nudge, "nobody is nudged where nudges are off", event)
+        expect(event.nudge.rule not in ledger.nudged, "a rule nudges once in an epoch", event)
+        self.counts[NUDGED] += 1
+        expect(self.counts[NUDGED] <= NUDGES_MAX, "a stretch has few nudges", event)
+
     def _on_other(self, event: RunEvent) -> None:
         """Ignore an event that changes none of the checker's records."""
 
@@ -432,7 +442,7 @@ class InvariantChecker:
         Migrated: _on_migrated,
         ClocksPushed: _on_other,
         HeardOf: _on_other,
-        Warned: _on_other,
+        Warned: _on_warned,
         Ended: _on_ended,
     }
 

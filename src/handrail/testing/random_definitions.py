@@ -221,7 +221,7 @@ def random_workflow(
     if clocks:
         _add_clocks(rng, builder.nodes)
     if limits:
-        document["stop_rules"] = _draw_workflow_limits(rng)
+        document["stop_rules"] = _draw_workflow_limits(rng) | _draw_ladder(rng)
     return document
 
 
@@ -286,15 +286,19 @@ def _draw_workflow_limits(rng: Random) -> dict[str, Any]:
 
 def _draw_soft_limits(rng: Random) -> dict[str, Any]:
     return {
-        "same_error_limit": rng.randint(1, 3),
-        "no_change_limit": rng.randint(1, 3),
-        "oscillation_limit": rng.randint(1, 2),
-        "research_limit": rng.randint(1, 3),
+        "same_error_limit": rng.randint(1, 4),
+        "no_change_limit": rng.randint(1, 4),
+        "oscillation_limit": rng.randint(1, 3),
+        "research_limit": rng.randint(1, 4),
         "max_tokens": rng.choice((0, 100, 1000, 1000)),
         "max_cost": rng.choice((0.5, 10.0)),
         "constraints": {"paths": ["secrets/*"], "commands": ["rm -rf"]},
         "profile": rng.choice(("strict", "yolo")),
     }
+
+
+def _draw_ladder(rng: Random) -> dict[str, Any]:
+    return {"ladder": {"nudge": rng.random() < 0.7}}
 
 
 def random_team(
@@ -408,4 +412,4 @@ def _draw_team_limits(rng: Random, *, hard: bool, soft: bool) -> dict[str, Any]:
             **_draw_soft_limits(rng),
         }
         rules |= {key: value for key, value in drawn.items() if rng.random() < 0.4}
-    return rules
+    return rules | _draw_ladder(rng)

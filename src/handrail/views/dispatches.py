@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 
 from handrail.kernel.definition.limits import Constraints
+from handrail.kernel.stop.ladder import Nudge
 from handrail.views.view_types import Handoff, HumanAct, Iteration, RedirectView, Step, View
 
 
@@ -154,3 +155,5 @@ class DispatchView(View, tag="step", tag_field="kind"):
     """The agent's own question, which `answer` answers."""
     redirected: RedirectView | None = None
     """Why this agent has the turn, if another was proposed."""
+    nudge: Nudge | None = None
+    """A stop rule that is near."""

@@ -154,7 +154,7 @@ def limits_in_force(limits: Limits) -> dict[str, Any]:
         value = getattr(limits, name)
         if name in FINDING_FIELDS and not limits.judges_findings:
             continue
-        if value not in (None, "claims") and name not in ("constraints", "profile"):
+        if value not in (None, "claims") and name not in ("constraints", "ladder", "profile"):
             limits_by_name[name] = normalize_number(value)
     for name in ("paths", "commands"):
         patterns: tuple[str, ...] = getattr(limits.constraints, name)

@@ -90,6 +90,8 @@ class RunView(RunSummary, kw_only=True):
     redirects: tuple[RedirectView, ...]
     warnings: tuple[RunWarning, ...]
     iterations: tuple[Iteration, ...]
+    nudges: int
+    """How often an agent was told that a stop rule is near."""
     updated_at: datetime
 
 
@@ -171,6 +173,7 @@ def run_view(plan: Plan, run: Run, events: steps.Events, now: datetime) -> RunVi
         redirects=history.redirects(events),
         warnings=steps.warnings(events),
         iterations=history.iterations(events),
+        nudges=steps.count_nudges(events),
         updated_at=events[-1].at,
     )
 

@@ -194,6 +194,10 @@ def warnings(events: Events) -> tuple[RunWarning, ...]:
     )
 
 
+def count_nudges(events: Events) -> int:
+    return sum(isinstance(event, Warned) and event.nudge is not None for event in events)
+
+
 def last_progress(events: Events) -> LastProgress | None:
     last: LastProgress | None = None
     by_fence = {

@@ -26,6 +26,7 @@ from handrail.kernel.run.events import Answered, Asked, Reported
 from handrail.kernel.run.measure import measure
 from handrail.kernel.run.state import PendingApproval, Position, Run, dispatch_id
 from handrail.kernel.run.team import may_finish
+from handrail.kernel.stop.ladder import Nudge
 from handrail.kernel.stop.ledger import Ledger, ResearchScores, find_edge
 from handrail.store.beads import FileRow
 from handrail.views.dispatches import (
@@ -155,6 +156,11 @@ class Dispatch:
         return self.position.refusal
 
     @property
+    def nudge(self) -> Nudge | None:
+        """A stop rule that is near."""
+        return self.position.nudge
+
+    @property
     def remaining(self) -> int:
         """The measure: how many events the run may still take without a person."""
         return measure(self.plan, self.run)
@@ -257,6 +263,7 @@ def dispatch_view(
         briefing=dispatch.briefing,
         question=dispatch.question or None,
         redirected=dispatch.redirected,
+        nudge=dispatch.nudge,
     )
 
 
@@ -294,7 +301,7 @@ def _allowed_outcomes(plan: Plan, position: Position) -> AllowedOutcomes:
     return AllowedOutcomes(outcomes=(*handoff, *terminate, "failure", "ask"), to=to)
 
 
-_NON_NUMERIC_LIMITS = ("constraints", "evidence", "profile")
+_NON_NUMERIC_LIMITS = ("constraints", "evidence", "ladder", "profile")
 
 
 def build_briefing(plan: Plan, run: Run, position: Position) -> Briefing:

@@ -5,6 +5,7 @@ already, so the rules that count handoffs or time are off there unless the defin
 `None` means off. To add a limit: a field in `StopRules`, one in `Limits`, and a row in `LIMITS`.
 """
 
+from functools import cached_property
 from typing import Annotated, Literal
 
 import msgspec
@@ -25,6 +26,11 @@ FINDING_PROFILES = ("observed", "conversation")
 FINDING_FIELDS = ("weak_news_max", "free_visits", "oscillation_by")
 """How these profiles count; they say nothing in the others."""
 
+NUDGE_COUNT_MIN = 2
+"""The least count that is worth a nudge."""
+NUDGE_PERIOD_MAX = 8
+"""The longest pattern of handoffs that is worth a nudge; to look for longer ones at every handoff
+would cost a guard more than all the rest."""
 ASKS_MAX = 10
 """Questions that agents may put to people in one stretch."""
 
@@ -34,6 +40,12 @@ class Constraints(Value):
 
     paths: tuple[GlobPattern, ...] = ()
     commands: tuple[GlobPattern, ...] = ()
+
+
+class Ladder(Value):
+    """What comes before a stop: with `nudge`, agents are told one short of a limit."""
+
+    nudge: bool = True
 
 
 class StopRules(Value):
@@ -60,10 +72,11 @@ class StopRules(Value):
     free_visits: bool | UnsetType = UNSET
     oscillation_by: OscillationBy | UnsetType = UNSET
     evidence: EvidenceKind | UnsetType = UNSET
+    ladder: Ladder | UnsetType = UNSET
     profile: ProfileName | UnsetType = UNSET
 
 
-class Limits(Value):
+class Limits(Value, dict=True, gc=True):
     """Every limit as a number, or None if the rule is off. The defaults are profile `strict`."""
 
     max_handoffs: int | None = 20
@@ -87,12 +100,27 @@ class Limits(Value):
     free_visits: bool = False
     oscillation_by: OscillationBy = "returns"
     evidence: EvidenceKind = "claims"
+    ladder: Ladder = Ladder()
     profile: str = "strict"
 
     @property
     def judges_findings(self) -> bool:
         """Whether the soft rules look at what each step found, not at names and claims alone."""
         return self.profile in FINDING_PROFILES
+
+    @cached_property
+    def early(self) -> "Limits":
+        """The limits at which agents are nudged: one less where a rule counts what agents do, but
+        never less than 2, so that nothing is nudged that has not come again."""
+        counts = {name: getattr(self, name) for name, info in LIMITS.items() if info.nudges}
+        lowered = {
+            name: limit - 1
+            for name, limit in counts.items()
+            if self.ladder.nudge and limit is not None and limit > NUDGE_COUNT_MIN
+        }
+        if "repeat_limit" in lowered:
+            lowered["pattern_period_max"] = min(NUDGE_PERIOD_MAX, self.pattern_period_max)
+        return msgspec.structs.replace(self, **lowered)
 
 
 SMALL_GRID = (1, 2, 3, 4, 5, 6, 8, 10)
@@ -107,13 +135,15 @@ class LimitInfo(Value):
 
     `meaning`: when it ends the run, for the documentation; `prompt`: the same for an agent, with
     the limit in braces, empty if agents need not know it; `grid`: the values that a tuner tries;
-    `in_workflow`: whether it is on in a workflow that does not set it.
+    `in_workflow`: whether it is on in a workflow that does not set it; `nudges`: whether it is a
+    count of what agents do, of which they are warned before the last.
     """
 
     meaning: str
     prompt: str = ""
     grid: tuple[int | float, ...] = ()
     in_workflow: bool = True
+    nudges: bool = False
 
 
 LIMITS: dict[str, LimitInfo] = {
@@ -122,6 +152,7 @@ LIMITS: dict[str, LimitInfo] = {
         prompt="more than {} handoffs",
         grid=LARGE_GRID,
         in_workflow=False,
+        nudges=True,
     ),
     "max_steps": LimitInfo(
         meaning="there are more steps; `task_scope` in the context (`tiny`, `large`) halves or "
@@ -129,6 +160,7 @@ LIMITS: dict[str, LimitInfo] = {
         prompt="more than {} steps",
         grid=LARGE_GRID,
         in_workflow=False,
+        nudges=True,
     ),
     "max_duration": LimitInfo(
         meaning="it has been running so long; waiting for people does not count",
@@ -141,28 +173,33 @@ LIMITS: dict[str, LimitInfo] = {
         prompt="more than {} handoffs from one agent to the same other one without progress",
         grid=SMALL_GRID,
         in_workflow=False,
+        nudges=True,
     ),
     "repeat_limit": LimitInfo(
         meaning="*soft*: the same pattern of handoffs comes so often in a row",
         prompt="the same handoffs {} times in a row without progress",
         grid=SMALL_GRID[1:],
         in_workflow=False,
+        nudges=True,
     ),
     "pattern_period_max": LimitInfo(meaning="(the longest pattern looked for)"),
     "same_error_limit": LimitInfo(
         meaning="*soft*: the same failure comes so often",
         prompt="the same failure {} times without progress",
         grid=SMALL_GRID,
+        nudges=True,
     ),
     "no_change_limit": LimitInfo(
         meaning="*soft*: so many turns left every file as it was",
         prompt="{} turns that should change files and change none",
         grid=SMALL_GRID,
+        nudges=True,
     ),
     "research_limit": LimitInfo(
         meaning="*soft*: so many visits brought no better score",
         prompt="{} visits to the same research that bring no better score",
         grid=SMALL_GRID,
+        nudges=True,
     ),
     "research_good": LimitInfo(meaning="(a score that is good enough)"),
     "research_gain": LimitInfo(meaning="(what counts as better)"),
@@ -170,6 +207,7 @@ LIMITS: dict[str, LimitInfo] = {
         meaning="*soft*: so many turns went back to earlier contents",
         prompt="{} turns that go back to earlier contents",
         grid=SMALL_GRID,
+        nudges=True,
     ),
     "protocol_error_limit": LimitInfo(
         meaning="one turn brings so many unusable answers", grid=SMALL_GRID
@@ -192,6 +230,7 @@ LIMITS: dict[str, LimitInfo] = {
         meaning="*soft*: an agent says the same text so often in a row, and nothing else happens",
         prompt="the same text {} times in a row",
         grid=SMALL_GRID[1:],
+        nudges=True,
     ),
     "weak_news_max": LimitInfo(
         meaning="(how often new texts and growing numbers postpone `max_edge` in a stretch)"
@@ -204,6 +243,9 @@ LIMITS: dict[str, LimitInfo] = {
     "evidence": LimitInfo(
         meaning="(what is progress: `claims` too, a bounded number of times, or only what Handrail "
         "`measured`)"
+    ),
+    "ladder": LimitInfo(
+        meaning="(what comes before a stop; `nudge`: the next agent is told one short of a limit)"
     ),
     "profile": LimitInfo(meaning="the column that fills what is not set"),
 }

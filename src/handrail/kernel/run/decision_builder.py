@@ -28,6 +28,7 @@ from handrail.kernel.run.events import (
     RunEvent,
     TimedOut,
     Warned,
+    nudge_event,
 )
 from handrail.kernel.run.evolve import evolve
 from handrail.kernel.run.state import (
@@ -42,6 +43,7 @@ from handrail.kernel.run.state import (
     build_stop,
     to_timedelta,
 )
+from handrail.kernel.stop.ladder import Judge, Nudge, is_due, judge_early
 from handrail.kernel.stop.ledger import assess_result, find_edge, short_key
 from handrail.kernel.stop.rules import (
     FiredRule,
@@ -56,6 +58,9 @@ _encode = msgspec.json.Encoder(order="deterministic").encode
 
 
 class DecisionBuilder:
+    _nudges: tuple[Nudge, ...] = ()
+    """Rules that are near, to be recorded if the run goes on."""
+
     def __init__(self, plan: Plan, run: Run | None, now: datetime) -> None:
         self.plan, self.now = plan, now
         self.run: Run = run  # pyright: ignore[reportAttributeAccessIssue] - none until Started
@@ -84,36 +89,56 @@ class DecisionBuilder:
     def warn(self, code: str, message: str, step_id: str = "") -> None:
         self.emit(Warned(at=self.now, code=code, message=message, step_id=step_id))
 
+    def record_nudges(self) -> None:
+        """Record which rules are near, for the next dispatch. A run that ends is not nudged."""
+        for nudge in self._nudges:
+            if is_due(self.run.ledger, nudge):
+                self.emit(nudge_event(self.now, nudge))
+        self._nudges = ()
+
+    def _judge_early(self, judge: Judge, ctx: RuleContext) -> list[FiredRule]:
+        """Return the rules that end the run, of those that fire early, and note those near."""
+        nudges: list[Nudge] = []
+        fired = judge_early(judge, ctx, nudges)
+        self._nudges += tuple(nudges)
+        return fired
+
     def judge_step(self) -> list[FiredRule]:
         run = self.run
-        return judge_step(
-            RuleContext(
-                run.ledger,
-                run.limits,
-                step=run.ledger.steps,
-                ran=run.ran,
-                ran_since=run.ran_since,
-                now=self.now,
-            )
+        ctx = RuleContext(
+            run.ledger,
+            run.limits.early,
+            step=run.ledger.steps,
+            ran=run.ran,
+            ran_since=run.ran_since,
+            now=self.now,
+            stops=run.limits,
         )
+        return self._judge_early(judge_step, ctx) if judge_step(ctx) else []
 
     def judge_result(self, agent: str, result: Result, step: int) -> list[FiredRule]:
         run = self.run
-        return judge_result(
-            RuleContext(run.ledger, run.limits, agent=agent, evidence=result.evidence, step=step)
+        ctx = RuleContext(
+            run.ledger,
+            run.limits.early,
+            agent=agent,
+            evidence=result.evidence,
+            step=step,
+            stops=run.limits,
         )
+        return self._judge_early(judge_result, ctx) if judge_result(ctx) else []
 
     def judge_handoff(self, source: str, target: str) -> list[FiredRule]:
         run = self.run
-        return judge_handoff(
-            RuleContext(
-                run.ledger,
-                run.limits,
-                source=source,
-                target=target,
-                edge=find_edge(run.ledger, source, target),
-            )
+        ctx = RuleContext(
+            run.ledger,
+            run.limits.early,
+            source=source,
+            target=target,
+            edge=find_edge(run.ledger, source, target),
+            stops=run.limits,
         )
+        return self._judge_early(judge_handoff, ctx) if judge_handoff(ctx) else []
 
     def offer_dispatch(self, position: Position, role: str, lock: int | None = None) -> None:
         """Offer the next dispatch of the position; end the run if no step is left."""
@@ -121,6 +146,8 @@ class DecisionBuilder:
         if fired:
             self.stop(fired, self.run.final_agent)
             return
+        if self._nudges:
+            self.record_nudges()
         repositories = self.plan.commit_repositories
         self.emit(
             Offered(

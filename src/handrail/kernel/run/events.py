@@ -13,6 +13,7 @@ from handrail.kernel.definition.limits import Limits
 from handrail.kernel.definition.model import TerminalStatus
 from handrail.kernel.result import Result
 from handrail.kernel.run.state import Block, PendingApproval, Stop
+from handrail.kernel.stop.ladder import NUDGED, Nudge
 from handrail.kernel.stop.ledger import NO_ASSESSMENT, Assessment
 from handrail.kernel.stop.rules import StopRule
 
@@ -207,9 +208,18 @@ class HeardOf(Event):
 
 
 class Warned(Event):
+    """A record that changes nothing else; with a `nudge`, it rides on the next dispatch."""
+
     code: str
     message: str
     step_id: str = ""
+    nudge: Nudge | None = None
+
+
+def nudge_event(at: datetime, nudge: Nudge) -> Warned:
+    """Return the record of a nudge; its text follows from the nudge."""
+    message = f"{nudge.rule} is near: {nudge.count} of {nudge.limit}"
+    return Warned(at=at, code=NUDGED, message=message, nudge=nudge)
 
 
 class Ended(Event):
@@ -241,8 +251,8 @@ RunEvent = (
     | Ended
 )
 
-GuardedEvent = Reported | HandedOff | Ended
-"""What a guard reports of a run after its beginning."""
+GuardedEvent = Reported | HandedOff | Warned | Ended
+"""What a guard reports of a run after its beginning; its warnings are nudges."""
 
 MEASURE_NEUTRAL = (Warned, ClocksPushed, HeardOf, Patched, Migrated)
 """Events that leave the measure unchanged."""

@@ -280,7 +280,7 @@ def isoformat(at: datetime) -> str:
 
 
 def _apply_offered(run: Run, event: Offered) -> Run:
-    step = run.ledger.steps + 1
+    step, previous = run.ledger.steps + 1, run.positions[event.step_id]
     return replace(
         run,
         seq=run.seq + 1,
@@ -289,7 +289,7 @@ def _apply_offered(run: Run, event: Offered) -> Run:
         positions={
             **run.positions,
             event.step_id: replace(
-                run.positions[event.step_id],
+                previous,
                 phase=OFFERED,
                 attempts=event.attempt,
                 fence=event.fence,
@@ -298,8 +298,10 @@ def _apply_offered(run: Run, event: Offered) -> Run:
                 agent="",
                 lock=event.lock,
                 repository=event.repository,
+                nudge=run.nudge or previous.nudge,
             ),
         },
+        nudge=None,
     )
 
 
@@ -335,6 +337,7 @@ def _apply_reported(run: Run, event: Reported) -> Run:
         result=run.seq + 1,
         refusal="",
         lock=None,
+        nudge=None,
     )
     return replace(
         run,
@@ -493,6 +496,7 @@ def _renew_stretch(run: Run, event: Moved) -> Run:
         ran_since=None if run.ran_since is None else event.at,
         last_targets={},
         redirected=(),
+        nudge=None,
     )
 
 
@@ -507,7 +511,14 @@ def _count_transitions(run: Run, event: Moved) -> ledgers.Ledger:
 
 
 def _apply_warned(run: Run, event: Warned) -> Run:
-    return replace(run, seq=run.seq + 1)
+    if event.nudge is None:
+        return replace(run, seq=run.seq + 1)
+    return replace(
+        run,
+        seq=run.seq + 1,
+        ledger=ledgers.add_nudge(run.ledger, event.nudge.rule),
+        nudge=run.nudge or event.nudge,
+    )
 
 
 def _apply_ended(run: Run, event: Ended) -> Run:

@@ -53,9 +53,12 @@ from handrail.kernel.run.events import (
     Reported,
     RunEvent,
     Started,
+    Warned,
+    nudge_event,
 )
 from handrail.kernel.run.state import ApprovalKind, Position, Run
-from handrail.kernel.stop.rules import StopRule, terminal_status_of
+from handrail.kernel.stop.ladder import is_due
+from handrail.kernel.stop.rules import RULES_BY_NAME, StopRule, terminal_status_of
 
 NAME_CHARS_MAX = 200
 """Characters of the name of an agent, or of a milestone."""
@@ -100,9 +103,16 @@ def _normalize_ended(event: Ended) -> Ended:
     return event
 
 
+def _normalize_warned(event: Warned) -> Warned:
+    """Keep the nudge; its text follows from it."""
+    assert event.nudge is not None, "a guard warns by nudges only"
+    return nudge_event(event.at, event.nudge)
+
+
 NORMALIZERS: dict[type[Any], Callable[[Any], GuardedEvent]] = {
     Reported: _normalize_reported,
     HandedOff: _normalize_handed_off,
+    Warned: _normalize_warned,
     Ended: _normalize_ended,
 }
 
@@ -193,9 +203,21 @@ def _end_problem(event: Ended) -> str:
     return ""
 
 
+def _nudge_problem(event: Warned) -> str:
+    nudge = event.nudge
+    if nudge is None:
+        return f"a guard does not warn of '{event.code[:40]}'"
+    if not RULES_BY_NAME[nudge.rule].on_ladder:
+        return f"no rule '{nudge.rule}' nudges"
+    if not all(0 <= figure <= FIGURE_MAX for figure in (nudge.count, nudge.limit, nudge.left)):
+        return "a nudge has a figure that is too large or negative"
+    return ""
+
+
 VALIDATORS: dict[type[Any], Callable[[Any], str]] = {
     Reported: _result_problem,
     HandedOff: _handoff_problem,
+    Warned: _nudge_problem,
     Ended: _end_problem,
 }
 
@@ -215,9 +237,13 @@ class GuardedHistory:
     def add_events(self, events: Sequence[GuardedEvent]) -> None:
         for n, event in enumerate(events, 1):
             if isinstance(event, Reported):
-                self._add_reported(event, events[n] if n < len(events) else None)
+                later = (events[i] for i in range(n, len(events)))
+                act = next((event for event in later if not isinstance(event, Warned)), None)
+                self._add_reported(event, act)
             elif isinstance(event, HandedOff):
                 self._add_handed_off(event)
+            elif isinstance(event, Warned):
+                self._add_nudge(event)
             else:
                 self._add_ended(event)
 
@@ -244,6 +270,13 @@ class GuardedHistory:
         )
         if event.accepted:
             self._active_agent, self._since, self._has_result = event.target, event.at, False
+
+    def _add_nudge(self, event: Warned) -> None:
+        """Record a nudge, after the result that it follows; more than a guard gives are dropped."""
+        assert event.nudge is not None, "a guard warns by nudges only"
+        if is_due(self._builder.run.ledger, event.nudge):
+            times = [event.at, *(last.at for last in self._builder.events[-1:])]
+            self._builder.emit(replace(event, at=max(times)))
 
     def _add_ended(self, event: Ended) -> None:
         if event.stop.rule is StopRule.COMPLETED:

@@ -16,12 +16,13 @@ from msgspec.structs import replace
 
 from handrail.kernel.definition.limits import Limits
 from handrail.kernel.result import NO_EVIDENCE, Usage
-from handrail.kernel.run.events import HandedOff, Reported, RunEvent
+from handrail.kernel.run.events import HandedOff, Reported, RunEvent, Warned
 from handrail.kernel.stop import rules
 from handrail.kernel.stop.ledger import (
     NO_ASSESSMENT,
     Ledger,
     add_handoffs,
+    add_nudge,
     add_result,
     add_usage,
     assess_result,
@@ -51,6 +52,8 @@ def apply_guarded_events(ledger: Ledger, limits: Limits, events: Iterable[RunEve
                 ledger = add_result(
                     ledger, limits, steps, result.evidence, result.usage, assessment
                 )
+        elif isinstance(event, Warned) and event.nudge is not None:
+            ledger = add_nudge(ledger, event.nudge.rule)
     return _add_pending(ledger, limits, handoffs, usages, steps)
 
 

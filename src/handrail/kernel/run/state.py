@@ -14,6 +14,7 @@ from handrail.kernel.decision import Value
 from handrail.kernel.definition.limits import Limits
 from handrail.kernel.definition.model import TerminalStatus
 from handrail.kernel.stop.alike import AlikeStep, EffectCall, stop_code
+from handrail.kernel.stop.ladder import Nudge
 from handrail.kernel.stop.ledger import Ledger
 from handrail.kernel.stop.rules import RULE_ORDER, RULES_BY_NAME, FiredRule, StopRule
 
@@ -78,6 +79,8 @@ class Position(Value, rename={"step_id": "place", "approval_id": "question"}):
     approval_id: str = ""
     result: int = 0
     """Sequence number of the result that led here, or of the last result reported here."""
+    nudge: Nudge | None = None
+    """What the dispatch tells its agent of a rule that is near."""
 
 
 class Block(Value):
@@ -210,6 +213,8 @@ class Run(
     """The last handoff target of each agent of a team."""
     redirected: tuple[str, ...] = ()
     """The edges of this stretch that led to another target (K30), each by its `edge_key`."""
+    nudge: Nudge | None = None
+    """A nudge for the next dispatch."""
     committers: tuple[str, ...] = ()
     ran: float = 0.0
     ran_since: datetime | None = None

@@ -400,3 +400,5 @@ def advance(builder: DecisionBuilder) -> None:
     (position,) = builder.run.positions.values()
     if position.phase is READY and builder.run.paused_at is None and not builder.plan.is_guarded:
         builder.offer_dispatch(position, builder.plan.agents[position.step_id].effective_role)
+    else:
+        builder.record_nudges()

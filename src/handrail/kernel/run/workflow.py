@@ -371,6 +371,7 @@ def advance(builder: DecisionBuilder) -> None:
     for _ in builder.plan.advance_rounds:  # each round passes or offers one position
         position = _next_to_advance(builder)
         if position is None:
+            builder.record_nudges()
             return
         node = builder.plan.node(position.step_id)
         if node.type is TASK:

@@ -181,6 +181,10 @@ class Ledger(Value):
     """Agents that were visited, where first visits are free -> the number of the handoff."""
     effects: tuple[EffectCall, ...] = ()
     """Calls with an effect outside of the run, from the last step with progress on."""
+    nudged: tuple[str, ...] = ()
+    """Rules that have nudged an agent in this epoch."""
+    nudges: int = 0
+    """Nudges of this stretch."""
 
 
 class Assessment(Value):
@@ -387,6 +391,11 @@ def add_usage(ledger: Ledger, usages: Iterable[tuple[int, Usage]]) -> Ledger:
     return replace(ledger, tokens=tokens, cost=cost, tokens_step=tokens_step, cost_step=cost_step)
 
 
+def add_nudge(ledger: Ledger, rule: str) -> Ledger:
+    """Return the ledger after a nudge by this rule."""
+    return replace(ledger, nudged=(*ledger.nudged, rule), nudges=ledger.nudges + 1)
+
+
 def _mark_last_spare(returns: Tally, idle: Tally) -> Tally:
     """Mark the last return as spare: the idle step that follows it would have been that return."""
     last_step = returns.steps[-1:]
@@ -417,6 +426,7 @@ def open_epoch(ledger: Ledger, assessment: Assessment, step: int) -> Ledger:
         trail="",
         idle=Tally(),
         returns=Tally(),
+        nudged=(),
         repeats=open_repeats_epoch(ledger.repeats),
         effects=(),
         facts=_keep_newest(facts, FACTS_KEPT),

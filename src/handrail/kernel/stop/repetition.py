@@ -7,6 +7,9 @@ what a repetition means and how often a trail may repeat.
 import functools
 import re
 
+SHORT_PERIOD_MAX = 8
+"""Up to here it is as fast to try each period."""
+
 
 def repetition_period(trail: str, times: int, period_max: int) -> int:
     """Return the shortest period that starts the trail `times` times in a row, or 0.
@@ -16,18 +19,18 @@ def repetition_period(trail: str, times: int, period_max: int) -> int:
     shortest first. The cost does not depend on the length of the run.
     """
     repeats = times - 1
-    if (
+    if period_max > SHORT_PERIOD_MAX and (
         trail.find(trail[:repeats], 1, repeats + 3) < 0
         and trail.find(trail[: repeats * 4], 4, repeats * 4 + 15) < 0
         and trail.find(trail[: repeats * 16], 16, repeats * 16 + period_max) < 0
     ):
         return 0
-    match = _repetition_regex(times, period_max).match(trail)
+    match = repetition_regex(times, period_max).match(trail)
     return len(match[1]) if match is not None else 0
 
 
 @functools.lru_cache(maxsize=64)
-def _repetition_regex(times: int, period_max: int) -> re.Pattern[str]:
+def repetition_regex(times: int, period_max: int) -> re.Pattern[str]:
     repeats = times - 1
     return re.compile(rf"((.).{{0,{period_max - 1}}}?)(?=\2)\1{{{repeats}}}", re.DOTALL)
 

@@ -25,7 +25,7 @@ from typing import Literal
 import msgspec
 
 from handrail.kernel.decision import Value
-from handrail.kernel.definition.limits import Limits
+from handrail.kernel.definition.limits import LIMITS, Limits
 from handrail.kernel.definition.model import TerminalStatus
 from handrail.kernel.result import NO_EVIDENCE, TOOL_PATH_PREFIX, Evidence
 from handrail.kernel.stop.alike import ALIKE_KINDS, AlikeStep, alike_steps, describe_finding
@@ -110,6 +110,7 @@ class RuleContext(msgspec.Struct, frozen=True, gc=False):
     ran: float = 0.0
     ran_since: datetime | None = None
     now: datetime | None = None
+    stops: Limits | None = None  # the run's own limits, where `limits` are its early ones
 
     @property
     def elapsed(self) -> float:
@@ -461,7 +462,17 @@ def _pattern(ctx: RuleContext) -> FiredRule | None:
     if times is None or edge is None or edge.count < times - 1:
         return None  # every repetition uses this edge once
     trail = edge.symbol + ctx.ledger.trail
-    period = repetition_period(trail, times, ctx.limits.pattern_period_max)
+    fired = _repetition(ctx, trail, times, ctx.limits.pattern_period_max)
+    stops = ctx.stops
+    stop_times = 0 if stops is None or stops.repeat_limit is None else stops.repeat_limit
+    if fired is None and stops is not None and edge.count >= stop_times - 1 >= times:
+        # no agent is nudged of long patterns
+        fired = _repetition(ctx, trail, stop_times, stops.pattern_period_max)
+    return fired
+
+
+def _repetition(ctx: RuleContext, trail: str, times: int, period_max: int) -> FiredRule | None:
+    period = repetition_period(trail, times, period_max)
     if not period:
         return None
     if ctx.limits.judges_findings and not is_stale(ctx.ledger.repeats, period * (times - 1)):
@@ -658,6 +669,11 @@ class RuleRow(Value):
     """Whether a handoff on which it fires is made, as the last."""
     may_be_partial: bool = False
     """Whether the run is partial, not stuck, if the bead's goal is green when it fires (S13)."""
+
+    @property
+    def on_ladder(self) -> bool:
+        """Whether it counts what agents do, so that they are nudged before it fires."""
+        return self.limit in LIMITS and LIMITS[self.limit].nudges
 
 
 LOOK_IN_REPORT = "look in the report"
