@@ -17,6 +17,8 @@ from handrail.guard import openai_agents as adapter
 set_tracing_disabled(True)
 DISTRIBUTION = "openai-agents"
 LIMIT = "max_turns, by default"
+GUARDED_TURNS_MAX = 10_000
+"""Out of reach: under guard the guard's rules are to decide."""
 
 
 class Stub(Model):
@@ -73,4 +75,5 @@ def bare(script: Script) -> str:
 
 
 def guarded(script: Script, guard: Guard) -> str:
-    return str(asyncio.run(adapter.guarded(first(script), guard).run("begin")).final_output)
+    team = adapter.guarded(first(script), guard)
+    return str(asyncio.run(team.run("begin", max_turns=GUARDED_TURNS_MAX)).final_output)

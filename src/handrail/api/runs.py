@@ -8,7 +8,7 @@ Runs: started, listed, shown, explained, replayed, and overridden by people.
 Guarded runs: a program elsewhere reports what its guard sees.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
@@ -311,13 +311,15 @@ URL_SAFE_PATTERN = r"^[^/\\]*[^/\\.\s][^/\\]*$"
 
 
 class NewGuardedRun(Value):
-    """`team` is the name of the definition, `agent` acts first."""
+    """`team` is the name of the definition, `agent` acts first; `carried` is what the guard counted
+    in earlier runs of the same thread, as it wrote it."""
 
     team: Annotated[str, Meta(min_length=1, max_length=NAME_CHARS_MAX, pattern=URL_SAFE_PATTERN)]
     limits: Limits
     agent: Annotated[str, Meta(min_length=1, max_length=NAME_CHARS_MAX, pattern=r"\S")]
     title: Annotated[NulFreeText, Meta(max_length=TITLE_CHARS_MAX)] = ""
     paths: Annotated[tuple[NulFreeText, ...], Meta(max_length=PATHS_MAX)] | None = None
+    carried: dict[str, Any] | None = None
 
 
 class GuardedEvents(Value):
@@ -354,9 +356,11 @@ class GuardedRunCalls(CallGroup[C_co], subject="guarded_runs"):
         agent: str = "",
         title: str = "",
         paths: Sequence[str] | None = None,
+        carried: Mapping[str, Any] | None = None,
         key: str = "",
     ) -> GuardedRunStatus:
-        """Begin the record of a run elsewhere, under a guard. `agent` acts first."""
+        """Begin the record of a run elsewhere, under a guard. `agent` acts first; `carried` is what
+        the guard counted in earlier runs of the same thread."""
 
     @operation(
         "POST",

@@ -58,6 +58,8 @@ class RunWatch:
         self._state: Mapping[str, Any] | str | None = None
         """The state that the agent left, where the framework shows it."""
         self.judges_findings = run.limits.judges_findings
+        self.records = 0
+        """Answers and tool calls recorded so far."""
         self._open_calls = Counter[tuple[tuple[str, ...], str]]()
         """Open calls between agents: callers and callee."""
 
@@ -125,6 +127,7 @@ class RunWatch:
         """Record a model's answer."""
         with self._lock:
             self._text, self.step_open = text[:ANSWER_CHARS_MAX], True
+            self.records += 1
             if tokens > 0:
                 self._tokens += int(tokens) if tokens < FIGURE_MAX else FIGURE_MAX
 
@@ -156,6 +159,7 @@ class RunWatch:
             agent = next(reversed(_agent_chain.get()), self.active_agent)
             self._calls.append(ToolCall(agent, tool, arguments, output, error, effect))
             self.step_open = True
+            self.records += 1
 
     def _flush_step(self, handoff: tuple[str, str] | None = None) -> None:
         """Record the step that is over; `handoff`: to whom it hands over, and why."""
@@ -209,23 +213,43 @@ class RunWatch:
 
 
 @contextmanager
-def watching(guard: Guard, name: str, task: object = "") -> Generator[RunWatch]:
+def watching(
+    guard: Guard, name: str, task: object = "", thread: object = ""
+) -> Generator[RunWatch]:
     """Watch a run for an adapter.
 
     When the framework has come to rest, a stop is raised with the partial result; an error of the
-    framework passes through and is recorded.
+    framework passes through and is recorded. `thread` is the framework's own id of the
+    conversation, if it has one.
     """
-    with watching_stream(guard, name, task) as watch, watch.as_current():
+    with watching_stream(guard, name, task, thread) as watch, watch.as_current():
         yield watch
 
 
 @contextmanager
-def watching_stream(guard: Guard, name: str, task: object = "") -> Generator[RunWatch]:
-    """Like `watching`, for streams: what the caller does between two pieces is outside the run."""
-    title = to_text(task)[:TITLE_CHARS_MAX]
+def watching_stream(
+    guard: Guard, name: str, task: object = "", thread: object = ""
+) -> Generator[RunWatch]:
+    """Like `watching`, for streams: what the caller does between two pieces is outside the run.
+
+    The framework's thread counts only where findings are judged: by names alone, each turn of an
+    ordinary chat would repeat the one before.
+    """
+    prompt = to_text(task)
+    title = prompt[:TITLE_CHARS_MAX]
     if guard.record_texts != "full" and title:
         title = f"{name} {describe_text(title)}"
-    with guard.run(name, task=title, raises=False, team=name, profile=DEFAULT_PROFILE) as run:
+    is_threaded = bool(thread) and guard.limits(DEFAULT_PROFILE).judges_findings
+    with guard.run(
+        name,
+        task=title,
+        raises=False,
+        team=name,
+        profile=DEFAULT_PROFILE,
+        thread=to_text(thread) if is_threaded else "",
+    ) as run:
+        if is_threaded:
+            run.read_prompt(prompt)
         watch = RunWatch(run)
         try:
             yield watch
@@ -237,7 +261,9 @@ def watching_stream(guard: Guard, name: str, task: object = "") -> Generator[Run
 
 
 @contextmanager
-def watching_agent(guard: Guard | None, agent: str, task: object = "") -> Generator[RunWatch]:
+def watching_agent(
+    guard: Guard | None, agent: str, task: object = "", thread: object = ""
+) -> Generator[RunWatch]:
     """Watch an agent's part in the current run, or else a run of its own.
 
     For programs that loop over agents themselves, or agents that call others.
@@ -248,7 +274,7 @@ def watching_agent(guard: Guard | None, agent: str, task: object = "") -> Genera
             yield watch
         watch.raise_if_stopped()
         return
-    with watching(guard or Guard(), agent, task) as watch, _agent_call(watch, agent):
+    with watching(guard or Guard(), agent, task, thread) as watch, _agent_call(watch, agent):
         yield watch
 
 

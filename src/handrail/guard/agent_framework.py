@@ -61,7 +61,7 @@ class GuardedAgentFrameworkTeam:
         return stream_type(self._stream(message, options, streams), finalizer=final_response)
 
     async def _run_to_end(self, message: Any, options: dict[str, Any]) -> Any:
-        with watching(self.guard, self.name, message) as watch:
+        with watching(self.guard, self.name, message, _thread(options)) as watch:
             run = await _begin_run(watch, self.team)
             with run.as_current():
                 try:
@@ -79,7 +79,7 @@ class GuardedAgentFrameworkTeam:
     async def _stream(
         self, message: Any, options: dict[str, Any], streams: list[Any]
     ) -> AsyncIterator[Any]:
-        with watching_stream(self.guard, self.name, message) as watch:
+        with watching_stream(self.guard, self.name, message, _thread(options)) as watch:
             run = await _begin_run(watch, self.team)
             stream: Any = self.team.run(message, stream=True, **options)
             streams.append(stream)
@@ -98,6 +98,11 @@ class GuardedAgentFrameworkTeam:
             finally:
                 await _close_stream(stream)
             await run.restore()
+
+
+def _thread(options: dict[str, Any]) -> str:
+    """Return the id of an agent's session."""
+    return getattr(options.get("session"), "session_id", "")
 
 
 async def _close_stream(stream: Any) -> None:

@@ -60,7 +60,7 @@ class GuardedGraph:
 
     def invoke(self, graph_input: object, config: Config = None, **options: Any) -> Any:
         """Like `graph.invoke`; raises `Stopped` when a rule ends the run."""
-        with watching(self.guard, self.name, graph_input) as watch:
+        with watching(self.guard, self.name, graph_input, self._thread(config)) as watch:
             configured = _watched_config(config, watch, self.graph)
             watch.partial = self.graph.invoke(graph_input, configured, **options)
             for interrupt in _interrupts(watch):
@@ -74,7 +74,7 @@ class GuardedGraph:
 
     async def ainvoke(self, graph_input: object, config: Config = None, **options: Any) -> Any:
         """Like `graph.ainvoke`; raises `Stopped` when a rule ends the run."""
-        with watching(self.guard, self.name, graph_input) as watch:
+        with watching(self.guard, self.name, graph_input, self._thread(config)) as watch:
             configured = _watched_config(config, watch, self.graph)
             watch.partial = await self.graph.ainvoke(graph_input, configured, **options)
             for interrupt in _interrupts(watch):
@@ -89,7 +89,7 @@ class GuardedGraph:
 
     def stream(self, graph_input: object, config: Config = None, **options: Any) -> Iterator[Any]:
         """Like `graph.stream`; raises `Stopped` when a rule ends the run. An interrupt ends it."""
-        with watching_stream(self.guard, self.name, graph_input) as watch:
+        with watching_stream(self.guard, self.name, graph_input, self._thread(config)) as watch:
             configured = _watched_config(config, watch, self.graph)
             yield from watch.iterate(self.graph.stream(graph_input, configured, **options))
 
@@ -97,12 +97,21 @@ class GuardedGraph:
         self, graph_input: object, config: Config = None, **options: Any
     ) -> AsyncIterator[Any]:
         """Like `graph.astream`; raises `Stopped` when a rule ends the run. An interrupt ends it."""
-        with watching_stream(self.guard, self.name, graph_input) as watch:
+        with watching_stream(self.guard, self.name, graph_input, self._thread(config)) as watch:
             configured = _watched_config(config, watch, self.graph)
             async for piece in watch.iterate_async(
                 self.graph.astream(graph_input, configured, **options)
             ):
                 yield piece
+
+    def _thread(self, config: Config) -> object:
+        """Return the id of the conversation, as the caller or the graph's own config names it."""
+        sources: list[Config] = [config, self.graph.config]
+        for source in sources:
+            configurable: Config = (source or {}).get("configurable")
+            if configurable and configurable.get("thread_id") is not None:
+                return configurable["thread_id"]
+        return ""
 
     def _answer(self, interrupt: Any) -> "_InterruptAnswer | None":
         return _InterruptAnswer(self.answer(interrupt.value)) if self.answer is not None else None

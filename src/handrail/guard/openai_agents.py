@@ -10,8 +10,7 @@ run begins in the middle: no start hook is called for a tool that goes on, and t
 agent may come first. So every hook updates the recorder's view of the run, and a state says before
 the run starts which agent has it and what was used. An error in the guard's own bookkeeping is
 logged and goes no further: the SDK would report it to the model as a failure of a tool that has
-done its work. Unless the caller says otherwise there is no `max_turns`: the guard's `max_steps` is
-the bound, and says why.
+done its work. The SDK's own `max_turns` stays in force. A session is the thread of its runs.
 
 What a stop leaves: the SDK's `RunErrorDetails` (new items, raw responses, last agent), as
 `partial`.
@@ -48,7 +47,7 @@ class GuardedOpenAIAgent:
     async def run(self, run_input: Any, **options: Any) -> Any:
         """Like `Runner.run(agent, run_input)`; raises `Stopped` when a rule ends the run."""
         runner = import_framework("agents", EXTRA).Runner
-        with watching(self.guard, self.name, run_input) as watch:
+        with watching(self.guard, self.name, run_input, _thread(options)) as watch:
             recorder, options = _watched_options(options, watch)
             try:
                 with recorder.recording_run(self.agent, run_input):
@@ -72,7 +71,7 @@ class GuardedOpenAIAgent:
     def run_sync(self, run_input: Any, **options: Any) -> Any:
         """Like `Runner.run_sync(agent, run_input)`; raises `Stopped` when a rule ends the run."""
         runner = import_framework("agents", EXTRA).Runner
-        with watching(self.guard, self.name, run_input) as watch:
+        with watching(self.guard, self.name, run_input, _thread(options)) as watch:
             recorder, options = _watched_options(options, watch)
             try:
                 with recorder.recording_run(self.agent, run_input):
@@ -110,7 +109,9 @@ class GuardedStream:
 
     async def stream_events(self) -> AsyncIterator[Any]:
         guarded_agent, runner = self._guarded_agent, import_framework("agents", EXTRA).Runner
-        with watching_stream(guarded_agent.guard, guarded_agent.name, self._run_input) as watch:
+        with watching_stream(
+            guarded_agent.guard, guarded_agent.name, self._run_input, _thread(self._options)
+        ) as watch:
             recorder, options = _watched_options(self._options, watch)
             with watch.as_current(), recorder.recording_run(guarded_agent.agent, self._run_input):
                 watch.partial = runner.run_streamed(guarded_agent.agent, self._run_input, **options)
@@ -131,6 +132,12 @@ class GuardedStream:
             message = f"a streamed run has no '{name}' before it has begun"
             raise AttributeError(f"{message}; iterate over stream_events() first")
         return getattr(self._result, name)
+
+
+def _thread(options: dict[str, Any]) -> str:
+    """Return the id of the conversation: of the session, or of the one that OpenAI keeps."""
+    session = options.get("session")
+    return getattr(session, "session_id", "") or options.get("conversation_id") or ""
 
 
 def _question_text(item: Any) -> str:
@@ -162,7 +169,6 @@ def _watched_options(
     sdk = import_framework("agents", EXTRA)
     recorder = _HookRecorder(watch, sdk.AgentsException)
     return recorder, {
-        "max_turns": None,
         **options,
         "hooks": _make_hooks(sdk.RunHooks, recorder, options.get("hooks")),
         "run_config": _with_input_filter(options.get("run_config"), recorder),

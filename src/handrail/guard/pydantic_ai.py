@@ -51,7 +51,7 @@ class GuardedPydanticAgent:
     async def run(self, user_prompt: Any = None, **options: Any) -> Any:
         """Like `agent.run(user_prompt)`; raises `Stopped` when a rule ends the run."""
         with (
-            watching_agent(self.guard, self.name, user_prompt) as watch,
+            watching_agent(self.guard, self.name, user_prompt, _thread(options)) as watch,
             _recording(watch) as recorder,
         ):
             result = await self._run(recorder, user_prompt, options)
@@ -100,6 +100,16 @@ class GuardedPydanticAgent:
 
 def guarded(agent: Any, guard: Guard | None = None, *, name: str = "") -> GuardedPydanticAgent:
     return GuardedPydanticAgent(agent, guard, name or agent.name or "agent")
+
+
+def _thread(options: dict[str, Any]) -> str:
+    """Return the id of the conversation: as the caller names it, or as its messages do."""
+    conversation_id = options.get("conversation_id")
+    if conversation_id:
+        return "" if conversation_id == "new" else conversation_id
+    messages: Any = options.get("message_history") or ()
+    ids = (getattr(message, "conversation_id", None) for message in reversed(messages))
+    return next(filter(None, ids), "")
 
 
 def _requested_approvals(result: Any) -> list[Any]:

@@ -28,6 +28,7 @@ from handrail.kernel.run import commands as c
 from handrail.kernel.run.events import GuardedEvent, RunEvent, Started
 from handrail.kernel.run.guarded import AGENTS_MAX, EDGES_MAX, TEAM_GROWN
 from handrail.kernel.run.state import RunStatus
+from handrail.kernel.stop.ledger import Ledger
 from handrail.views.guarded_run import (
     GuardedRunStatus,
     decode_guarded_run_status,
@@ -60,6 +61,7 @@ async def _write_run(engine: Engine, events: Sequence[RunEvent], team: str) -> s
         title=first.title,
         paths=first.paths,
         limits=first.limits,
+        carried=first.carried,
         started_at=first.at,
         events=tuple(guard_events(events)),
     )
@@ -76,13 +78,15 @@ async def begin_run(
     title: str = "",
     agent: str = "",
     paths: tuple[str, ...] | None = None,
+    carried: dict[str, Any] | None = None,
     key: str = "",
 ) -> GuardedRunStatus:
-    """Begin a run that is reported while it goes on; `agent` has the turn first.
+    """Begin a run that is reported while it goes on; `agent` has the turn first, and `carried` is
+    what earlier runs of its thread counted.
 
     Refused: not_guarded, unusable.
     """
-    _refuse_if_unusable(find_json_problem([team, title, agent, paths or ()]))
+    _refuse_if_unusable(find_json_problem([team, title, agent, paths or (), carried or {}]))
     earlier = await engine.stored_answers.get(KEY_PREFIX + key, by) if key else None
     if earlier is not None:
         return decode_guarded_run_status(earlier.answer)
@@ -101,6 +105,7 @@ async def begin_run(
         filed_by=by,
         paths=paths,
         limits=limits,
+        carried=_read_ledger(carried),
     )
     status = GuardedRunStatus(id=command.run_id, status=RunStatus.RUNNING)
     answer = msgspec.json.encode(status).decode()
@@ -186,6 +191,17 @@ async def _known_team(engine: Engine, team: str) -> dict[str, Any]:
         return {}
     is_guarded = stored.definition.get("metadata", {}).get("guarded")
     return stored.definition if stored.id == team and is_guarded else {}
+
+
+def _read_ledger(carried: dict[str, Any] | None) -> Ledger | None:
+    """Read what a guard carried over from earlier runs of a thread."""
+    if carried is None:
+        return None
+    try:
+        return msgspec.convert(carried, Ledger)
+    except msgspec.ValidationError as error:
+        message = f"what is carried from earlier runs is no ledger: {error}"
+        refuse("unusable", message, "leave it out, or send what the guard wrote")
 
 
 def _refuse_if_unusable(problem: str) -> None:

@@ -29,6 +29,7 @@ from handrail.guard.sanitising import (
     safe_text,
     safe_texts,
 )
+from handrail.guard.threads import ThreadState, ThreadStates
 from handrail.guard.tool_calls import (
     ToolCall,
     check_tool_call,
@@ -56,11 +57,18 @@ from handrail.kernel.run.events import (
     Started,
     nudge_event,
 )
-from handrail.kernel.run.lookahead import apply_guarded_events
+from handrail.kernel.run.lookahead import apply_guarded_events, begin_guarded_ledger
 from handrail.kernel.run.state import Stop, build_stop
 from handrail.kernel.stop.findings import FindingKind, FindingReader, StepFinding, digest_text
 from handrail.kernel.stop.ladder import Judge, Nudge, describe_nudge, is_due, judge_early
-from handrail.kernel.stop.ledger import Ledger, assess_result, find_edge, read_evidence, short_key
+from handrail.kernel.stop.ledger import (
+    Ledger,
+    assess_result,
+    continue_thread,
+    find_edge,
+    read_evidence,
+    short_key,
+)
 from handrail.kernel.stop.repetition import unrepeated_handoffs
 from handrail.kernel.stop.rules import (
     FiredRule,
@@ -163,6 +171,7 @@ class Guard:
         self.dry_run, self.record_texts = dry_run, record_texts
         self.clock, self.record, self.token = clock, record, token
         self.answer_seconds = answer_seconds
+        self.threads = ThreadStates()
         self.last: GuardedRun | None = None
         """The run that began last: its report, its stop, its id where it was recorded."""
 
@@ -183,30 +192,39 @@ class Guard:
         raises: bool = True,
         team: str = "guarded team",
         profile: ProfileName = "strict",
+        thread: str = "",
     ) -> Generator["GuardedRun"]:
         """Begin a guarded run.
 
         `paths`: files that exist at the start; `goal`: the command that decides whether a stopped
         run was a partial success. With `raises=False` a call returns the stop instead of raising
         it. `team`: the name of the recorded run's definition. `profile`: what fills the limits that
-        the rules leave open, if they name no profile; adapters say `observed`.
+        the rules leave open, if they name no profile; adapters say `observed`. Runs of one
+        `thread` of a team share soft counts and budgets, not hard limits; `task` is what a person
+        asks in this run, and where it is new, the soft counts begin anew.
         """
+        prompt = task
         name, task, team = (
             safe_text(name, TITLE_CHARS_MAX),
             safe_text(task, TITLE_CHARS_MAX),
             safe_name(team),
         )
         limits = self.limits(profile)
+        thread_state = self.threads.take(team, thread) if thread else None
         run = GuardedRun(
-            self, name, limits=limits, task=task, paths=paths, goal=goal, raises=raises
+            self,
+            name,
+            limits=limits,
+            task=task,
+            paths=paths,
+            goal=goal,
+            raises=raises,
+            thread_state=thread_state,
         )
+        if thread:
+            run.read_prompt(prompt)
         self.last = run
-        if self.record.startswith(SERVER_URL_PREFIXES):
-            from handrail.guard.server_recorder import (
-                ServerRecorder,  # imported late: only recorded runs need a client
-            )
-
-            run.recorder = ServerRecorder(run, self.record, self.token, team)
+        run.recorder = self._begin_recording(run, team)
         try:
             yield run
         except StoppedError as stop:
@@ -224,10 +242,22 @@ class Guard:
         else:
             run.complete()
         finally:
+            if thread:
+                self.threads.put_back(team, thread, run.thread_state())
             if run.recorder is not None:
                 run.recorder.close()
             elif self.record:
                 run.recorded = _record_run(run.events, self.record, team)
+
+    def _begin_recording(self, run: "GuardedRun", team: str) -> "ServerRecorder | None":
+        """Begin to report the run to a server, if there is one."""
+        if not self.record.startswith(SERVER_URL_PREFIXES):
+            return None
+        from handrail.guard.server_recorder import (
+            ServerRecorder,  # imported late: only recorded runs need a client
+        )
+
+        return ServerRecorder(run, self.record, self.token, team)
 
 
 def _record_run(events: Sequence[RunEvent], database: str, team: str) -> str:
@@ -262,6 +292,7 @@ class GuardedRun:
         paths: tuple[str, ...] | None,
         goal: str,
         raises: bool,
+        thread_state: ThreadState | None = None,
     ) -> None:
         self.name = name
         self.stop: Stop | None = None
@@ -284,9 +315,11 @@ class GuardedRun:
         self._nudge_text: str | None = None
         self.records_texts = guard.record_texts == "full"
         self._clock, self._raises, self._goal = guard.clock, raises, goal
-        self.reader = FindingReader()
+        carried, self.reader = thread_state or ThreadState(None, FindingReader())
+        self._prompt: StepFinding | None = None
+        """What a person asked of this run of a thread, until the first step shows it."""
         self._paths = None if paths is None else frozenset(paths)
-        self._ledger = Ledger(steps=1)
+        self._ledger = begin_guarded_ledger(carried)
         """As of the first `_applied_count` events: later events came near no rule."""
         self._applied_count = 1
         self._fast_path = FastPath(self._ledger, self.limits)
@@ -308,8 +341,18 @@ class GuardedRun:
                 limits=UNLIMITED if guard.dry_run else limits,
                 title=task or name,
                 paths=paths,
+                carried=carried,
             )
         ]
+
+    def thread_state(self) -> ThreadState:
+        """Return what the next run of the same thread begins with."""
+        return ThreadState(continue_thread(self._catch_up()), self.reader)
+
+    def read_prompt(self, prompt: str) -> None:
+        """Read what a person asks of this run of a thread; the first step shows it as a finding."""
+        if prompt and self.limits.judges_findings:
+            self._prompt = self.reader.read_person(prompt)
 
     def handoff(self, source: str, target: str, *, reason: str = "") -> Stop | None:
         """Check a handoff before control goes from source to target."""
@@ -538,6 +581,9 @@ class GuardedRun:
         if self.stop is not None or self.server_end is not None:
             return self._repeat_stop()
         agent, text = safe_name(agent), safe_text(self.recorded_text(text))
+        if self._prompt is not None:
+            findings = (*evidence.findings, self._prompt)
+            evidence, self._prompt = replace(evidence, measured=True, findings=findings), None
         now, fast_path = self._clock(), self._fast_path
         tokens, cost = fast_path.tokens + usage.tokens, fast_path.cost + usage.cost
         if (

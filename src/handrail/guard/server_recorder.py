@@ -223,6 +223,7 @@ class ServerRecorder:
             title=started.title,
             agent=agent,
             paths=started.paths,
+            carried=None if started.carried is None else msgspec.to_builtins(started.carried),
             key=_idempotency_key(),
         )
 

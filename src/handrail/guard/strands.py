@@ -46,7 +46,7 @@ class GuardedStrandsTeam:
 
     def __call__(self, task: Any, **options: Any) -> Any:
         """Like `team(task)`; raises `Stopped` when a rule ends the run."""
-        with watching(self.guard, self.name, task) as watch:
+        with watching(self.guard, self.name, task, _thread(self.team)) as watch:
             watch.partial = self.team(task, **options)
             for _ in range(ASKS_PER_RUN_MAX):
                 interrupts = watch.partial.interrupts or ()
@@ -58,7 +58,7 @@ class GuardedStrandsTeam:
 
     async def invoke_async(self, task: Any, **options: Any) -> Any:
         """Like `team.invoke_async(task)`; raises `Stopped` when a rule ends the run."""
-        with watching(self.guard, self.name, task) as watch:
+        with watching(self.guard, self.name, task, _thread(self.team)) as watch:
             watch.partial = await self.team.invoke_async(task, **options)
             for _ in range(ASKS_PER_RUN_MAX):
                 interrupts = watch.partial.interrupts or ()
@@ -76,12 +76,18 @@ class GuardedStrandsTeam:
         """Like `team.stream_async(task)`; raises `Stopped` when a rule ends the run. An interrupt
         ends it.
         """
-        with watching_stream(self.guard, self.name, task) as watch:
+        with watching_stream(self.guard, self.name, task, _thread(self.team)) as watch:
             stream: Any = watch.iterate_async(self.team.stream_async(task, **options))
             async with aclosing(stream) as pieces:
                 async for piece in pieces:
                     watch.partial = piece.get("result", watch.partial)
                     yield piece
+
+
+def _thread(team: Any) -> str:
+    """Return the id of the session that keeps the conversation; empty without a session manager."""
+    manager = getattr(team, "session_manager", None) or getattr(team, "_session_manager", None)
+    return getattr(manager, "session_id", "")
 
 
 def _question_text(interrupt: Any) -> str:

@@ -34,10 +34,10 @@ from handrail.kernel.run.events import (
     Started,
 )
 from handrail.kernel.run.evolve import evolve
-from handrail.kernel.run.lookahead import apply_guarded_events
+from handrail.kernel.run.lookahead import apply_guarded_events, begin_guarded_ledger
 from handrail.kernel.run.state import ApprovalKind, PendingApproval, Run, RunStatus, Stop
 from handrail.kernel.stop.alike import AlikeKind
-from handrail.kernel.stop.ledger import REASONS_KEPT, Ledger, edge_key
+from handrail.kernel.stop.ledger import REASONS_KEPT, edge_key
 from handrail.kernel.stop.rules import counts_handoffs
 from handrail.views.steps import Events, enumerate_events, started_event
 from handrail.views.view_types import (
@@ -92,7 +92,7 @@ def _rebuild_guarded_run(events: Events) -> Run:
         seq=len(events),
         status=RunStatus.RUNNING if stop is None else RunStatus.ENDED,
         title=first.title,
-        ledger=apply_guarded_events(Ledger(steps=1), first.limits, events),
+        ledger=apply_guarded_events(begin_guarded_ledger(first.carried), first.limits, events),
         phase=phase,
         final_agent=agent,
         terminal_status=status,

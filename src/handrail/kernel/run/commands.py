@@ -8,6 +8,7 @@ from handrail.kernel.definition.limits import Limits
 from handrail.kernel.result import Result
 from handrail.kernel.run.events import GuardedEvent
 from handrail.kernel.run.state import Person
+from handrail.kernel.stop.ledger import Ledger
 
 
 class Start(Value):
@@ -35,6 +36,8 @@ class StartGuarded(Start, kw_only=True):
     limits: Limits
     started_at: datetime | None = None
     events: tuple[GuardedEvent, ...] = ()
+    carried: Ledger | None = None
+    """What earlier runs of the same thread counted."""
 
 
 class Observe(Value):

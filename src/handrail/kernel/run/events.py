@@ -13,6 +13,7 @@ from handrail.kernel.definition.limits import Limits
 from handrail.kernel.definition.model import TerminalStatus
 from handrail.kernel.result import Result
 from handrail.kernel.run.state import Block, PendingApproval, Stop
+from handrail.kernel.stop import ledger as ledgers
 from handrail.kernel.stop.ladder import NUDGED, Nudge
 from handrail.kernel.stop.ledger import NO_ASSESSMENT, Assessment
 from handrail.kernel.stop.rules import StopRule
@@ -48,6 +49,9 @@ class Started(Event):
     review: Literal["required", "skip"] | None = None
     paths: tuple[str, ...] | None = None
     phase: str = ""
+    carried: ledgers.Ledger | None = None
+    """What earlier runs of the same thread counted (`continue_thread`); None for the first. It
+    stands here so that the run can be judged again from its own events."""
 
 
 class Offered(Event):

@@ -266,6 +266,7 @@ def _apply_started(event: Started) -> Run:
         phase=event.phase,
         positions={event.step_id: position},
         blocks=event.blocks,
+        ledger=event.carried or ledgers.Ledger(),
     )
 
 

@@ -58,6 +58,7 @@ from handrail.kernel.run.events import (
 )
 from handrail.kernel.run.state import ApprovalKind, Position, Run
 from handrail.kernel.stop.ladder import is_due
+from handrail.kernel.stop.ledger import continue_thread
 from handrail.kernel.stop.rules import RULES_BY_NAME, StopRule, terminal_status_of
 
 NAME_CHARS_MAX = 200
@@ -159,7 +160,8 @@ def exceeds_limits(run: Run) -> bool:
     """Return whether a guard with the run's limits would have stopped it before."""
     limits, ledger = run.limits, run.ledger
     handoffs = STEPS_MAX if limits.max_handoffs is None else limits.max_handoffs
-    return ledger.handoffs > handoffs or ledger.steps > max(1, _steps_max(limits))
+    counted_handoffs = ledger.handoffs - ledger.first_visits
+    return counted_handoffs > handoffs or ledger.steps > max(1, _steps_max(limits))
 
 
 def finishing_agent(events: Sequence[RunEvent], active_agent: str) -> str:
@@ -369,6 +371,7 @@ def start(builder: DecisionBuilder, command: StartGuarded) -> Refusal | None:
             title=command.title,
             filed_by=command.filed_by,
             paths=command.paths,
+            carried=None if command.carried is None else continue_thread(command.carried),
         )
     )
     GuardedHistory(builder).add_events(command.events)

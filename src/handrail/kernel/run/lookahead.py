@@ -32,6 +32,11 @@ from handrail.kernel.stop.rules import HeadroomUnit
 UNLIMITED: dict[HeadroomUnit, float] = dict.fromkeys(get_args(HeadroomUnit), inf)
 
 
+def begin_guarded_ledger(carried: Ledger | None) -> Ledger:
+    """Return the ledger of a guarded run that begins: its first agent has the turn already."""
+    return replace(carried, steps=1) if carried is not None else Ledger(steps=1)
+
+
 def apply_guarded_events(ledger: Ledger, limits: Limits, events: Iterable[RunEvent]) -> Ledger:
     """Return the ledger after these events of a guarded run, where every handoff takes a step."""
     handoffs: list[tuple[str, str, str]] = []

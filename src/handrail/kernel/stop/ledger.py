@@ -43,6 +43,7 @@ from handrail.kernel.stop.news import (
     assess_findings,
     open_repeats_epoch,
     renew_repeats,
+    renumber_repeats,
 )
 
 V = TypeVar("V")
@@ -100,6 +101,14 @@ class Tally(Value):
             count=self.count + 1,
             steps=(*self.steps[1 - CITATIONS_MAX :], step),
             spare=(*self.spare[1 - CITATIONS_MAX :], step) if spare else self.spare,
+        )
+
+    def renumber(self, offset: int) -> "Tally":
+        """Return the tally with each step's number lowered by `offset`."""
+        return replace(
+            self,
+            steps=tuple(step - offset for step in self.steps),
+            spare=tuple(step - offset for step in self.spare),
         )
 
 
@@ -549,6 +558,49 @@ def renew(ledger: Ledger) -> Ledger:
 def _carry_over(state: EvidenceState) -> EvidenceState:
     """Keep checks and file contents, reset the counts."""
     return EvidenceState(checks=state.checks, files=state.files, forgot=state.forgot)
+
+
+def continue_thread(ledger: Ledger) -> Ledger:
+    """Return the ledger with which the next run of the same thread begins.
+
+    What was seen, the soft counts and the budgets go on; steps, handoffs, first visits and waits,
+    which hard limits count, begin anew. The steps of earlier runs get numbers up to 0, in their
+    order: no citation of them can be taken for a step of the new run.
+    """
+    offset = ledger.steps
+    return replace(
+        ledger,
+        steps=0,
+        handoffs=0,
+        steps_before=0,
+        handoffs_before=0,
+        last_progress_step=ledger.last_progress_step - offset,
+        errors={
+            signature: replace(error, seen=error.seen.renumber(offset))
+            for signature, error in ledger.errors.items()
+        },
+        measured=_renumber_evidence(ledger.measured, offset),
+        claimed=_renumber_evidence(ledger.claimed, offset),
+        facts={fact: step - offset for fact, step in ledger.facts.items()},
+        claimants={agent: step - offset for agent, step in ledger.claimants.items()},
+        idle=ledger.idle.renumber(offset),
+        returns=ledger.returns.renumber(offset),
+        tokens_step=ledger.tokens_step and ledger.tokens_step - offset,
+        cost_step=ledger.cost_step and ledger.cost_step - offset,
+        repeats=renumber_repeats(ledger.repeats, offset),
+        first_visits=0,
+        visited={},
+        nudges=0,
+        claims_refused=False,
+    )
+
+
+def _renumber_evidence(state: EvidenceState, offset: int) -> EvidenceState:
+    research = {
+        goal: replace(scores, stale=scores.stale.renumber(offset))
+        for goal, scores in state.research.items()
+    }
+    return replace(state, research=research)
 
 
 def assess_result(

@@ -274,6 +274,21 @@ def renew_repeats(repeats: Repeats) -> Repeats:
     return Repeats(answers=repeats.answers) if repeats.answers else NO_REPEATS
 
 
+def renumber_repeats(repeats: Repeats, offset: int) -> Repeats:
+    """Return the repeats for the next run of a thread: each step's number lowered by `offset`."""
+    if repeats is NO_REPEATS:
+        return repeats
+    return replace(
+        repeats,
+        again={
+            finding: tuple(step - offset for step in steps)
+            for finding, steps in repeats.again.items()
+        },
+        trail=tuple(replace(entry, step=entry.step - offset) for entry in repeats.trail),
+        waits=0,
+    )
+
+
 def _add_answer(
     answers: dict[str, tuple[str, ...]], finding: StepFinding
 ) -> dict[str, tuple[str, ...]]:
