@@ -19,7 +19,7 @@ from tempfile import gettempdir
 
 import pytest
 
-NEEDS = {"test_langgraph.py": ("langgraph",)}
+NEEDS = dict.fromkeys(("test_langgraph.py", "test_tutorial_flows.py"), ("langgraph",))
 NEEDS |= dict.fromkeys(("test_crewai.py", "test_crewai_flows.py"), ("crewai",))
 NEEDS |= dict.fromkeys(
     ("test_agent_framework.py", "test_agent_framework_agents.py"), ("agent_framework",)
@@ -35,6 +35,7 @@ NEEDS |= dict.fromkeys(
         "test_people.py",
         "test_real_teams.py",
         "test_streams.py",
+        "test_what_frameworks_show.py",
     ),
     ALL,
 )
@@ -52,7 +53,12 @@ if find_spec("crewai"):  # nothing of it leaves the machine; it warns of itself 
             import_module(_module)
 
 
-COUNT_FINDINGS = ("test_ordinary_flows", "test_pages")
+COUNT_FINDINGS = (
+    "test_ordinary_flows",
+    "test_pages",
+    "test_tutorial_flows",
+    "test_what_frameworks_show",
+)
 """Tests of what users get by default. The others try how adapters work, with the profile that
 counts names, in which a loop of empty turns is stopped at the same handoff everywhere.
 """

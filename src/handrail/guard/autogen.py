@@ -6,7 +6,9 @@
 The sender of a message has the turn until it has answered; a `HandoffMessage`, or an agent that
 begins, is a handoff. Agents that work at the same time keep their turns. The same messages carry
 models' usage, tools and their results; each answer of a person to a `UserProxyAgent` is new
-evidence.
+evidence. An agent that works like a tool gives plain messages: one that runs code or surfs, or one
+without a model. Its message is the result of a call: the tool is the agent, the arguments are the
+message before it. Such agents report a failure as a text, which is recognised by how it begins.
 
 A run is ended by its cancellation token, gently: the agent that has the turn finishes it, and no
 agent gets another one. The team is reset, so that it can be run again.
@@ -16,13 +18,14 @@ What a stop leaves: a `TaskResult` with the messages so far and the reason, as `
 
 import functools
 import inspect
+import re
 from asyncio import Future
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing
 from types import FrameType
 from typing import Any
 
-from handrail.guard.adapter import RunWatch, import_framework, watching_stream
+from handrail.guard.adapter import RunWatch, import_framework, to_text, watching_stream
 from handrail.guard.run import Guard
 
 EXTRA = "autogen"
@@ -30,7 +33,20 @@ MANAGER_MESSAGES = ("SelectSpeakerEvent", "SelectorEvent")
 """The manager's choice of the next speaker: no agent speaks."""
 TOOL_MESSAGES = ("ToolCallSummaryMessage", "HandoffMessage")
 """An agent's summary of its tool calls: no further answer of its model."""
-TOOL_REQUEST_MESSAGE = "ToolCallRequestEvent"
+TOOL_REQUEST_MESSAGE, CODE_MESSAGE = "ToolCallRequestEvent", "CodeGenerationEvent"
+SURFERS = ("MultimodalWebSurfer", "FileSurfer")
+"""Classes of agents that use a model to choose an action, and show what the action found."""
+EXECUTOR_CLASS, PERSON_CLASS = "CodeExecutorAgent", "UserProxyAgent"
+MODEL_WORDS = ("model", "client", "llm", "agent", "team")
+"""In the names of an agent's attributes: it asks a model, or lets another agent work."""
+PLAIN_MESSAGES = ("TextMessage", "MultiModalMessage")
+FAILURE_PREFIXES = (
+    "Web surfing error",
+    "File surfing error",
+    "The script ran, then exited with an error",
+)
+"""How messages begin that report a failure."""
+SILENT_FAILURE = re.compile(r"The script ran but produced no output .* exit code was: ([1-9]\d*)")
 USER = "user"
 """The sender of a task; not a member of the team, unless an agent has that name."""
 
@@ -57,7 +73,7 @@ class GuardedAutoGenTeam:
         with watching_stream(self.guard, self.name, task) as watch:
             messages_so_far, recorder = (
                 list[Any](),
-                _MessageRecorder(watch, ignore_user=not _has_agent(self.team, USER)),
+                _MessageRecorder(watch, self.team, task),
             )
             task_messages = _task_message_count(options)
             stream: Any = watch.iterate_async(self.team.run_stream(**options))
@@ -85,10 +101,37 @@ def guarded(team: Any, guard: Guard | None = None, *, name: str = "") -> Guarded
     return GuardedAutoGenTeam(team, guard or Guard(), name or team.name)
 
 
-def _has_agent(team: Any, name: str) -> bool:
-    """Return whether an agent of the team, or of a team in it, has this name."""
-    members = getattr(team, "_participants", ())
-    return getattr(team, "name", "") == name or any(_has_agent(member, name) for member in members)
+def _agents(team: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the team, its agents and those of teams in it, each with its name."""
+    yield getattr(team, "name", ""), team
+    inner = (getattr(team, name, None) for name in ("_team", "_wrapped_agent"))
+    for member in (*getattr(team, "_participants", ()), *filter(None, inner)):
+        yield from _agents(member)
+
+
+def _works_like_tool(agent: Any) -> bool:
+    """Return whether an agent's plain messages are what it found, and not what a model said."""
+    classes = [cls.__name__ for cls in type(agent).__mro__]
+    if any(name in classes for name in SURFERS):
+        return True
+    if EXECUTOR_CLASS in classes:
+        return getattr(agent, "_model_client", None) is None
+    if PERSON_CLASS in classes or hasattr(agent, "_participants"):
+        return False
+    return not any(
+        word in name
+        for name, value in getattr(agent, "__dict__", {}).items()
+        for word in MODEL_WORDS
+        if value is not None
+    )
+
+
+def _failure_text(text: str) -> str | None:
+    """Return what a failure says of itself; None if the message reports none."""
+    if text.lstrip().startswith(FAILURE_PREFIXES):
+        return text
+    silent = SILENT_FAILURE.match(text)
+    return f"exit code {silent[1]}" if silent is not None else None
 
 
 def _task_message_count(options: dict[str, Any]) -> int:
@@ -175,10 +218,17 @@ def _is_inside_agent(frame: FrameType | None) -> bool:
 class _MessageRecorder:
     """Maps messages to turns, steps and tool calls."""
 
-    def __init__(self, watch: RunWatch, *, ignore_user: bool) -> None:
+    def __init__(self, watch: RunWatch, team: Any, task: Any) -> None:
         self.watch = watch
-        self.user = USER if ignore_user else ""
+        agents = dict(_agents(team))
+        self.user = USER if USER not in agents else ""
         """The sender whose messages are no agent's."""
+        self.tools = {name for name in agents if _works_like_tool(agents[name])}
+        """Agents that work like a tool."""
+        self.request = to_text(task)
+        """The last message: what the next agent is asked."""
+        self.code: dict[str, str] = {}
+        """By agent, the code that it is about to run."""
         self.calls: dict[str, Any] = {}
         self.working: set[str] = set()
         """Agents that have begun, and not answered."""
@@ -227,12 +277,33 @@ class _MessageRecorder:
             self.watch.record_tool_call(
                 message.source, self.person_asks[message.source], message.to_text()
             )
+        self._record_finding(message)
+
+    def _record_finding(self, message: Any) -> None:
+        """Record a message as what an agent found, if it works like a tool."""
+        source, text = message.source, message.to_text()
+        if message.type.endswith("Event"):
+            return
+        is_finding = source in self.tools and message.type in PLAIN_MESSAGES
+        if is_finding and self.watch.judges_findings:
+            self.watch.record_tool_call(source, self.request, text, _failure_text(text))
+        self.request = text
+
+    def record_code(self, message: Any) -> None:
+        self.code[message.source] = message.content
+        self.record_text(message)
+
+    def record_execution(self, message: Any) -> None:
+        """Record code that an agent wrote and ran by itself."""
+        source, output = message.source, message.result.output
+        error = (_failure_text(output) or output) if message.result.exit_code else None
+        self.watch.record_tool_call(source, self.code.pop(source, ""), output, error)
 
     def _is_answer(self, message: Any) -> bool:
         """Return whether the message is an answer, although it has no usage."""
         kind, source = message.type, message.source
         if kind.endswith("Event"):
-            return kind == TOOL_REQUEST_MESSAGE
+            return kind in (TOOL_REQUEST_MESSAGE, CODE_MESSAGE)
         return source not in self.person_asks and not (
             kind in TOOL_MESSAGES and source in self.working
         )
@@ -241,5 +312,7 @@ class _MessageRecorder:
 RECORDERS = {
     TOOL_REQUEST_MESSAGE: _MessageRecorder.record_tool_request,
     "ToolCallExecutionEvent": _MessageRecorder.record_tool_results,
+    CODE_MESSAGE: _MessageRecorder.record_code,
+    "CodeExecutionEvent": _MessageRecorder.record_execution,
     "UserInputRequestedEvent": _MessageRecorder.record_person_request,
 }

@@ -10,32 +10,105 @@
     team("ticket 4711")
 
 A call of an agent's function gives it the turn; called by another agent's, it gives the turn back.
+What an agent was given and returned counts as a call, if nothing else of its turn was seen: no
+tool, and no answer of a model. Lists in what it was given count by their elements, so that a
+history that only grows by the same is the same. A function that returns nothing shows nothing.
 Outside a guarded team the decorated functions behave as before. Functions may be `async`. Threads
 that they start are part of the run if they run with the same context, as `asyncio.to_thread` does.
 """
 
 import functools
 import inspect
-from collections.abc import Callable
-from contextlib import nullcontext
-from typing import Any, TypeVar
+from collections.abc import Callable, Generator, Iterable
+from contextlib import contextmanager
+from itertools import islice
+from typing import Any, TypeVar, cast
 
 from handrail.guard.adapter import current_watch, watching, watching_agent
 from handrail.guard.errors import StoppedError
 from handrail.guard.run import Guard
+from handrail.guard.tool_calls import to_text
 
 F = TypeVar("F", bound=Callable[..., Any])
+ITEMS_MAX, TEXT_CHARS_MAX, DEPTH_MAX = 1_000, 200_000, 6
+"""Elements of a list or mapping that count, characters of a text, and how deep they are nested."""
 
 
 def agent(name: str) -> Callable[[F], F]:
     """Make each call of the function a turn of that agent."""
 
     def decorate(function: F) -> F:
-        return _wrap(
-            function, lambda: watching_agent(None, name) if current_watch.get() else nullcontext()
-        )
+        _refuse_generator(function)
+        if _is_async(function):
+
+            @functools.wraps(function)
+            async def take_turn_async(*args: Any, **kwargs: Any) -> Any:
+                with _turn(name, args, kwargs) as turn:
+                    turn.output = await function(*args, **kwargs)
+                return turn.output
+
+            return take_turn_async  # pyright: ignore[reportReturnType] - as the function
+
+        @functools.wraps(function)
+        def take_turn(*args: Any, **kwargs: Any) -> Any:
+            with _turn(name, args, kwargs) as turn:
+                turn.output = function(*args, **kwargs)
+                if current_watch.get() is not None:
+                    _require_finished(getattr(function, "__name__", name), turn.output)
+            return turn.output
+
+        return take_turn  # pyright: ignore[reportReturnType] - as the function
 
     return decorate
+
+
+class _Turn:
+    """One call of an agent's function, and what it returned."""
+
+    output: Any = None
+
+
+@contextmanager
+def _turn(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Generator[_Turn]:
+    """Let an agent take its turn, in a guarded team; what it was given is read before it can be
+    changed.
+    """
+    turn = _Turn()
+    if current_watch.get() is None:
+        yield turn
+        return
+    with watching_agent(None, name) as watch:
+        records = watch.records
+        arguments = _describe_arguments(args, kwargs) if watch.judges_findings else None
+        try:
+            yield turn
+        except Exception as error:
+            if arguments is not None and watch.records == records:
+                _record_call(name, arguments, error=error)
+            raise
+        if arguments is not None and watch.records == records and turn.output is not None:
+            _record_call(name, arguments, _bounded(turn.output))
+
+
+def _describe_arguments(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+    return to_text([[_bounded(value) for value in args], _bounded(kwargs)])
+
+
+def _bounded(value: object, depth: int = DEPTH_MAX) -> object:
+    """Return the value without what costs too much to compare; lists as the set of their elements,
+    in a fixed order.
+    """
+    if isinstance(value, str):
+        return value[:TEXT_CHARS_MAX]
+    if depth == 0:
+        return "…"
+    if isinstance(value, dict):
+        entries = islice(cast("dict[object, object]", value).items(), ITEMS_MAX)
+        return {to_text(key): _bounded(entry, depth - 1) for key, entry in entries}
+    if isinstance(value, list | tuple | set | frozenset):
+        elements = islice(cast("Iterable[object]", value), ITEMS_MAX)
+        return sorted({to_text(_bounded(element, depth - 1)) for element in elements})
+    return to_text(value)[:TEXT_CHARS_MAX]
 
 
 def tool(function: F) -> F:
@@ -50,9 +123,9 @@ def tool(function: F) -> F:
             try:
                 output = await function(*args, **kwargs)
             except Exception as error:
-                _record_call(name, args, kwargs, error=error)
+                _record_call(name, [args, kwargs], error=error)
                 raise
-            _record_call(name, args, kwargs, output)
+            _record_call(name, [args, kwargs], output)
             return output
 
         return call_async  # pyright: ignore[reportReturnType] - as the function
@@ -62,10 +135,10 @@ def tool(function: F) -> F:
         try:
             output = function(*args, **kwargs)
         except Exception as error:
-            _record_call(name, args, kwargs, error=error)
+            _record_call(name, [args, kwargs], error=error)
             raise
         _record_call(
-            name, args, kwargs, _require_finished(name, output) if current_watch.get() else output
+            name, [args, kwargs], _require_finished(name, output) if current_watch.get() else output
         )
         return output
 
@@ -83,21 +156,33 @@ def used(*, tokens: int = 0, text: str = "") -> None:
 
 def guarded(function: F, guard: Guard | None = None, *, name: str = "") -> F:
     """Make the function that runs the team a guarded run; raises `Stopped` when a rule ends it."""
-    team_name: str = name or getattr(function, "__name__", "team")
-    return _wrap(function, lambda: watching(guard or Guard(), team_name))
+    _refuse_generator(function)
+    function_name: str = getattr(function, "__name__", "team")
+    team_name, guard = name or function_name, guard or Guard()
+    if _is_async(function):
+
+        @functools.wraps(function)
+        async def run_async(*args: Any, **kwargs: Any) -> Any:
+            with watching(guard, team_name):
+                return await function(*args, **kwargs)
+
+        return run_async  # pyright: ignore[reportReturnType] - as the function
+
+    @functools.wraps(function)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        with watching(guard, team_name):
+            return _require_finished(function_name, function(*args, **kwargs))
+
+    return run  # pyright: ignore[reportReturnType] - as the function
 
 
 def _record_call(
-    name: str,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-    output: object = "",
-    error: Exception | None = None,
+    name: str, arguments: object, output: object = "", error: Exception | None = None
 ) -> None:
     watch = current_watch.get()
     if watch is not None and not isinstance(error, StoppedError):
         message = None if error is None else f"{type(error).__name__}: {error}"
-        watch.record_tool_call(name, [args, kwargs], output, message)
+        watch.record_tool_call(name, arguments, output, message)
 
 
 def _is_async(function: Callable[..., Any]) -> bool:
@@ -121,25 +206,3 @@ def _require_finished(name: str, output: Any) -> Any:
         return output
     message = f"'{name}' returned a {type(output).__name__} that is still to be run"
     raise ValueError(f"{message}, which cannot be guarded; let the function await it, or iterate")
-
-
-def _wrap(function: F, context: Callable[[], Any]) -> F:
-    """Wrap the function in a context that is made for each call."""
-    _refuse_generator(function)
-    name: str = getattr(function, "__name__", "a function")
-    if _is_async(function):
-
-        @functools.wraps(function)
-        async def run_async(*args: Any, **kwargs: Any) -> Any:
-            with context():
-                return await function(*args, **kwargs)
-
-        return run_async  # pyright: ignore[reportReturnType] - as the function
-
-    @functools.wraps(function)
-    def run(*args: Any, **kwargs: Any) -> Any:
-        with context() as watch:
-            output = function(*args, **kwargs)
-            return output if watch is None else _require_finished(name, output)
-
-    return run  # pyright: ignore[reportReturnType] - as the function

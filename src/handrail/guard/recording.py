@@ -22,6 +22,7 @@ from handrail.engine.engine import Engine
 from handrail.engine.errors import RefusedError, StoreError, refuse
 from handrail.engine.opening import open as open_engine
 from handrail.guard.team_definition import guard_events, team_definition, team_share
+from handrail.kernel.decision import prepare_types
 from handrail.kernel.definition.limits import Limits
 from handrail.kernel.input_checks import find_json_problem
 from handrail.kernel.run import commands as c
@@ -34,6 +35,8 @@ from handrail.views.guarded_run import (
     decode_guarded_run_status,
     guarded_run_status,
 )
+
+prepare_types(Ledger)
 
 GROWTH_ATTEMPTS_MAX = 8
 """Attempts for one report to a run whose team others extend at the same moment."""

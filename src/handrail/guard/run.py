@@ -209,12 +209,11 @@ class Guard:
             safe_text(task, TITLE_CHARS_MAX),
             safe_name(team),
         )
-        limits = self.limits(profile)
         thread_state = self.threads.take(team, thread) if thread else None
         run = GuardedRun(
             self,
             name,
-            limits=limits,
+            limits=self.limits(profile),
             task=task,
             paths=paths,
             goal=goal,
@@ -242,12 +241,16 @@ class Guard:
         else:
             run.complete()
         finally:
-            if thread:
-                self.threads.put_back(team, thread, run.thread_state())
-            if run.recorder is not None:
-                run.recorder.close()
-            elif self.record:
-                run.recorded = _record_run(run.events, self.record, team)
+            self._end_run(run, team, thread)
+
+    def _end_run(self, run: "GuardedRun", team: str, thread: str) -> None:
+        """Keep what the thread's next run begins with, and complete the record."""
+        if thread:
+            self.threads.put_back(team, thread, run.thread_state())
+        if run.recorder is not None:
+            run.recorder.close()
+        elif self.record:
+            run.recorded = _record_run(run.events, self.record, team)
 
     def _begin_recording(self, run: "GuardedRun", team: str) -> "ServerRecorder | None":
         """Begin to report the run to a server, if there is one."""
@@ -307,13 +310,12 @@ class GuardedRun:
         """How the run was ended on the server; the run ends here at its next step."""
         self._answer_seconds = guard.answer_seconds
         self.limits = limits = limits or guard.limits()
-        self.dry_run = guard.dry_run
+        self.dry_run, self.records_texts = guard.dry_run, guard.record_texts == "full"
         self.would_have: list[WouldHave] = []
         """What the rules would have done, in a dry run: each rule once on each rung."""
         self._near: list[Nudge] = []
         """Rules that are near, as judged last; recorded if the run goes on."""
         self._nudge_text: str | None = None
-        self.records_texts = guard.record_texts == "full"
         self._clock, self._raises, self._goal = guard.clock, raises, goal
         carried, self.reader = thread_state or ThreadState(None, FindingReader())
         self._prompt: StepFinding | None = None
@@ -323,8 +325,7 @@ class GuardedRun:
         """As of the first `_applied_count` events: later events came near no rule."""
         self._applied_count = 1
         self._fast_path = FastPath(self._ledger, self.limits)
-        self._has_result = False
-        self._last_agent = ""
+        self._has_result, self._last_agent = False, ""
         self._asks_lock, self._open_asks = Lock(), 0
         """Approvals that people have not settled."""
         self._started_at = self._asked_at = self._clock()

@@ -588,6 +588,7 @@ def continue_thread(ledger: Ledger) -> Ledger:
         tokens_step=ledger.tokens_step and ledger.tokens_step - offset,
         cost_step=ledger.cost_step and ledger.cost_step - offset,
         repeats=renumber_repeats(ledger.repeats, offset),
+        effects=tuple(replace(call, step=call.step - offset) for call in ledger.effects),
         first_visits=0,
         visited={},
         nudges=0,
