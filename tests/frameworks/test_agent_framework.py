@@ -447,7 +447,7 @@ def test_an_error_of_an_executor_s_own_passes_through():
     for begin in (guarded(team, guard).run("go"), streamed()):
         with pytest.raises(KeyError, match="mine"):
             run(begin)
-        assert guard.last.stop.reason == "KeyError: 'mine'"
+        assert guard.last.stop.reason.startswith("KeyError: [")
 
 
 def test_a_run_that_is_cancelled_or_left_leaves_nothing_running():

@@ -496,7 +496,7 @@ def test_an_error_of_a_node_passes_through_and_is_on_record():
     guard = Guard()
     with pytest.raises(ZeroDivisionError):
         guarded(graph.compile(), guard).invoke({"seen": []})
-    assert "by zero" in guard.last.stop.reason
+    assert guard.last.stop.reason.startswith("ZeroDivisionError: [")
 
 
 def test_rules_that_are_given_are_the_ones_that_count():

@@ -267,6 +267,10 @@ def ended(
     return Ended(at=NOW, status=TerminalStatus(status), stop=stop, by=by)
 
 
+def warned(code: str, **more: Any) -> Warned:
+    return Warned(at=NOW, code=code, message="m", **more)
+
+
 MANY_CHECKS = tuple(Check(command=f"c{n}", exit_code=0) for n in range(51))
 DEEP: Any = []
 for _ in range(100):
@@ -300,7 +304,33 @@ UNSEEN: dict[str, tuple[Limits, list[GuardedEvent]]] = {
     "nudge": (Limits(), [nudged(count=-1)]),
     "handoffs": (Limits(max_handoffs=2), [handoff(), handoff("b", "a"), handoff()]),
     "steps": (Limits(max_steps=2), [result(), result(), result()]),
+    "warned_code": (Limits(), [warned("made_up")]),
+    "warned_step": (Limits(), [warned("timeouts", step=-1)]),
+    "rung": (Limits(), [warned("would_fly", rule=StopRule.NO_CHANGE, rung="fly")]),
+    "rule": (Limits(), [warned("marker_wins", rule=StopRule.NO_CHANGE, rung="stop")]),
 }
+
+
+def test_each_warning_of_a_guard_is_recorded_once():
+    recorded = Recorded(Limits())
+    dry = warned("would_stop", rule=StopRule.NO_CHANGE, rung="stop")
+    other = warned("would_stop", rule=StopRule.MAX_STEPS, rung="stop")
+    for _ in range(3):
+        assert recorded.tell(result(), warned("timeouts"), dry, dry, other, handoff()) == ""
+        assert recorded.tell(result("b"), handoff("b", "a")) == ""
+    warnings = [event for event in recorded.events if isinstance(event, Warned)]
+    assert [(event.code, event.rule) for event in warnings] == [
+        ("timeouts", None),
+        ("would_stop", "no_change"),
+        ("would_stop", "max_steps"),
+    ]
+
+
+def test_a_warning_between_a_result_and_its_handoff_parts_them_not():
+    recorded = Recorded(Limits())
+    assert recorded.tell(result(), warned("timeouts"), handoff()) == ""
+    (reported,) = [event for event in recorded.events if isinstance(event, Reported)]
+    assert (reported.result.outcome, reported.result.to) == ("handoff", "b")
 
 
 @pytest.mark.parametrize("name", UNSEEN)

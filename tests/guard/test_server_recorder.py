@@ -7,6 +7,7 @@ from contextlib import closing
 from datetime import UTC, datetime
 from typing import Any
 
+import httpx
 import pytest
 from tests.client.live_server import Server, free_port
 from tests.guard.test_recording import STORIES
@@ -72,6 +73,36 @@ def test_a_run_is_there_while_it_goes_on(server, person):
     ended = person.runs.get(run.recorded)
     assert (ended.terminal_status, ended.usage.tokens) == ("done_success", 7)
     assert ended.final_agent == "tester"
+    assert run.unrecorded == 0
+
+
+def test_a_dry_run_is_on_the_server_with_what_the_rules_would_have_done(server, person):
+    guard = guard_on(server, rules=StopRules(max_handoffs=8), dry_run=True)
+    with guard.run("ticket 2", team="dry") as run:
+        for _ in range(20):
+            run.result("planner")
+            run.handoff("planner", "coder")
+            run.handoff("coder", "planner")
+    seen = person.runs.get(run.recorded)
+    assert (seen.dry_run, seen.terminal_status) == (True, "done_success")
+    would_have = [(entry.rung, entry.rule.value, entry.step) for entry in run.would_have]
+    assert [(entry.rung, entry.rule, entry.step) for entry in seen.would_have] == would_have
+    assert {warning.code for warning in seen.warnings} == {"would_nudge", "would_stop"}
+    assert f"dry run: {seen.would_have[0].rule} would" in person.runs.explain(run.recorded).notes[0]
+    assert "| stop | max_handoffs |" in person.runs.get_report_markdown(run.recorded)
+    headers = {"Authorization": f"Bearer {server.token('viewer')}"}
+    metrics = httpx.get(f"{server.url}/metrics", headers=headers).text
+    assert 'handrail_would_stop_total{rule="max_handoffs"} 1.0' in metrics
+
+
+def test_a_result_waits_for_what_comes_after_its_warnings(server, person):
+    with guard_on(server, rules=StopRules(profile="observed")).run("ticket 3", team="slow") as run:
+        for n in range(5):
+            run.called("coder", "bash", str(n), None, f"command {n} timed out")
+            run.handoff("coder", "coder")
+    seen = person.runs.get(run.recorded)
+    codes = [(warning.code, warning.step) for warning in seen.warnings]
+    assert codes == [("pattern_by_names", 3), ("timeouts", 4)]
     assert run.unrecorded == 0
 
 

@@ -38,6 +38,16 @@ def test_a_run_that_repeats_one_call_is_stopped_at_the_fourth_time() -> None:
     assert verdict.tokens_saved == 60
 
 
+def test_warnings_stand_beside_the_verdict_with_their_steps() -> None:
+    steps = [step(result="Error: timed out", arguments=str(n)) for n in range(9)]
+    verdict = judge(*steps, same_error_limit=None)
+    assert [(one.step, one.code) for one in verdict.warnings] == [(4, "timeouts")]
+    pair = [step("a"), step("b")]
+    verdict = judge(*pair * 10)
+    assert not verdict.stopped
+    assert [(one.step, one.code) for one in verdict.warnings] == [(6, "pattern_by_names")]
+
+
 def test_a_rule_that_fires_at_the_last_step_stops_nothing() -> None:
     verdict = judge(*[step(result="same")] * 4)
     assert (verdict.stopped, verdict.step, verdict.rule) == (False, None, None)

@@ -320,10 +320,11 @@ class NewGuardedRun(Value):
     title: Annotated[NulFreeText, Meta(max_length=TITLE_CHARS_MAX)] = ""
     paths: Annotated[tuple[NulFreeText, ...], Meta(max_length=PATHS_MAX)] | None = None
     carried: dict[str, Any] | None = None
+    dry_run: bool = False
 
 
 class GuardedEvents(Value):
-    """Results, handoffs and the end, in order; `at` is the time by the caller's clock."""
+    """Results, handoffs, warnings and the end, in order; `at` is the time by the caller's clock."""
 
     events: Annotated[tuple[GuardedEvent, ...], Meta(max_length=EVENTS_MAX)]
     at: Annotated[datetime, Meta(tz=True)]
@@ -357,10 +358,12 @@ class GuardedRunCalls(CallGroup[C_co], subject="guarded_runs"):
         title: str = "",
         paths: Sequence[str] | None = None,
         carried: Mapping[str, Any] | None = None,
+        dry_run: bool = False,
         key: str = "",
     ) -> GuardedRunStatus:
         """Begin the record of a run elsewhere, under a guard. `agent` acts first; `carried` is what
-        the guard counted in earlier runs of the same thread."""
+        the guard counted in earlier runs of the same thread; in a `dry_run` no rule
+        ends the run."""
 
     @operation(
         "POST",

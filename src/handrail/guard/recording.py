@@ -67,6 +67,7 @@ async def _write_run(engine: Engine, events: Sequence[RunEvent], team: str) -> s
         carried=first.carried,
         started_at=first.at,
         events=tuple(guard_events(events)),
+        dry_run=first.dry_run,
     )
     await engine.runs.execute(command.run_id, command)
     return command.run_id
@@ -82,6 +83,7 @@ async def begin_run(
     agent: str = "",
     paths: tuple[str, ...] | None = None,
     carried: dict[str, Any] | None = None,
+    dry_run: bool = False,
     key: str = "",
 ) -> GuardedRunStatus:
     """Begin a run that is reported while it goes on; `agent` has the turn first, and `carried` is
@@ -109,6 +111,7 @@ async def begin_run(
         paths=paths,
         limits=limits,
         carried=_read_ledger(carried),
+        dry_run=dry_run,
     )
     status = GuardedRunStatus(id=command.run_id, status=RunStatus.RUNNING)
     answer = msgspec.json.encode(status).decode()

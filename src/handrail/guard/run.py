@@ -55,10 +55,17 @@ from handrail.kernel.run.events import (
     Reported,
     RunEvent,
     Started,
+    Warned,
     nudge_event,
 )
 from handrail.kernel.run.lookahead import apply_guarded_events, begin_guarded_ledger
 from handrail.kernel.run.state import Stop, build_stop
+from handrail.kernel.stop.early_warnings import (
+    ON_HANDOFF,
+    ON_RESULT,
+    WarningJudges,
+    judge_warnings,
+)
 from handrail.kernel.stop.findings import FindingKind, FindingReader, StepFinding, digest_text
 from handrail.kernel.stop.ladder import Judge, Nudge, describe_nudge, is_due, judge_early
 from handrail.kernel.stop.ledger import (
@@ -343,6 +350,7 @@ class GuardedRun:
                 title=task or name,
                 paths=paths,
                 carried=carried,
+                dry_run=guard.dry_run,
             )
         ]
 
@@ -444,6 +452,8 @@ class GuardedRun:
         handoff_fired = self._judge(judge_handoff, ctx)
         step_fired = self._judge(judge_step, ctx)
         accepted = not step_fired and is_handoff_made(handoff_fired)
+        if not (handoff_fired or step_fired):
+            self._warn_early(ON_HANDOFF, ctx, now)
         self.events.append(
             HandedOff(
                 at=now,
@@ -651,8 +661,16 @@ class GuardedRun:
         if fired:
             return self._stop_run(fired, agent, now)
         self._record_nudges(now)
+        self._warn_early(ON_RESULT, ctx, now)
         self._refresh_fast_path()
         return None
+
+    def _warn_early(self, judges: WarningJudges, ctx: RuleContext, now: datetime) -> None:
+        """Record the warnings that are due; they stop nothing."""
+        self.events += [
+            Warned(at=now, code=warning.code, message=warning.message, step=ctx.step)
+            for warning in judge_warnings(judges, ctx)
+        ]
 
     def _catch_up(self) -> Ledger:
         """Return the ledger with every event applied."""
@@ -749,9 +767,20 @@ class GuardedRun:
         return []
 
     def _note(self, rung: Literal["nudge", "stop"], rule: StopRule, step: int, reason: str) -> None:
-        """Note what a rule would have done, once."""
-        if not any((entry.rung, entry.rule) == (rung, rule) for entry in self.would_have):
-            self.would_have.append(WouldHave(rung=rung, rule=rule, step=step, reason=reason))
+        """Note, and record, what a rule would have done, once."""
+        if any((entry.rung, entry.rule) == (rung, rule) for entry in self.would_have):
+            return
+        self.would_have.append(WouldHave(rung=rung, rule=rule, step=step, reason=reason))
+        self.events.append(
+            Warned(
+                at=self._clock(),
+                code=f"would_{rung}",
+                message=f"{rule}: {reason}",
+                rule=rule,
+                rung=rung,
+                step=step,
+            )
+        )
 
     def _record_nudges(self, now: datetime) -> None:
         """Record which rules are near, for the agent whose turn is next."""

@@ -224,6 +224,7 @@ class ServerRecorder:
             agent=agent,
             paths=started.paths,
             carried=None if started.carried is None else msgspec.to_builtins(started.carried),
+            dry_run=started.dry_run,
             key=_idempotency_key(),
         )
 

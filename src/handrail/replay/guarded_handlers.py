@@ -7,6 +7,7 @@ running time is taken from a stop that states it, unless that limit has changed.
 """
 
 from collections.abc import Callable, Sequence
+from itertools import islice
 from typing import Any, Protocol, cast
 
 from msgspec.structs import replace
@@ -24,6 +25,7 @@ from handrail.kernel.run.events import (
     Reported,
     RunEvent,
     Started,
+    Warned,
 )
 from handrail.kernel.run.evolve import evolve
 from handrail.kernel.stop.ledger import assess_result
@@ -142,10 +144,9 @@ def _stop_run(
 
 def _recorded_end(replayer: ReplayContext, events_max: int) -> Ended | None:
     """Return the recorded end if it is among the next `events_max` events."""
-    for event in replayer.events[replayer.next_index : replayer.next_index + events_max]:
-        if isinstance(event, Ended):
-            return event
-    return None
+    upcoming = (replayer.events[i] for i in range(replayer.next_index, len(replayer.events)))
+    acts = (event for event in upcoming if not isinstance(event, Warned))
+    return next((event for event in islice(acts, events_max) if isinstance(event, Ended)), None)
 
 
 GUARDED_HANDLERS = cast(

@@ -12,6 +12,12 @@ from msgspec.structs import replace
 from handrail.kernel.decision import Value
 from handrail.kernel.definition.limits import Limits
 from handrail.kernel.result import Evidence, Usage
+from handrail.kernel.stop.early_warnings import (
+    ON_HANDOFF,
+    ON_RESULT,
+    WarningJudges,
+    judge_warnings,
+)
 from handrail.kernel.stop.findings import FindingReader, StepFinding
 from handrail.kernel.stop.ladder import Nudge, is_due, judge_early
 from handrail.kernel.stop.ledger import (
@@ -19,6 +25,7 @@ from handrail.kernel.stop.ledger import (
     add_handoff,
     add_nudge,
     add_result,
+    add_warning,
     assess_result,
     find_edge,
 )
@@ -32,6 +39,13 @@ from handrail.kernel.stop.rules import (
 )
 from handrail.replay.traces.model import Trace, TraceStep, TraceView
 from handrail.replay.traces.reader import TraceFormat, read_traces
+
+
+class TraceWarning(Value, omit_defaults=False):
+    """A warning, and how many steps had been made when it came."""
+
+    step: int
+    code: str
 
 
 class TraceJudgement(Value, omit_defaults=False):
@@ -48,6 +62,7 @@ class TraceJudgement(Value, omit_defaults=False):
     rule: str | None = None
     reason: str | None = None
     evidence: tuple[str, ...] = ()
+    warnings: tuple[TraceWarning, ...] = ()
     nudges: tuple[int, ...] = ()
     """Steps after which the agent would have been told that a rule is near."""
     tokens_saved: int | None = None
@@ -84,6 +99,7 @@ class TraceJudge:
         self._near: list[Nudge] = []
         self.nudges: list[int] = []
         """Steps after which an agent was nudged."""
+        self.warnings: list[TraceWarning] = []
 
     def judge(self, step: TraceStep) -> list[FiredRule]:
         """Return the rules that fire at this step; with any, the run ends after it."""
@@ -106,6 +122,7 @@ class TraceJudge:
         fired += judge_early(judge_step, context, self._near)
         if not fired:
             self._nudge(number)
+            self._warn(ON_RESULT, context, number)
         return fired
 
     def _nudge(self, step: int) -> None:
@@ -116,6 +133,11 @@ class TraceJudge:
                 if self.nudges[-1:] != [step]:
                     self.nudges.append(step)
         self._near.clear()
+
+    def _warn(self, judges: WarningJudges, context: RuleContext, step: int) -> None:
+        for warning in judge_warnings(judges, context):
+            self.warnings.append(TraceWarning(step=step, code=warning.code))
+            self._ledger = add_warning(self._ledger, warning.code)
 
     def _hand_over(self, agent: str) -> list[FiredRule]:
         source, self._agent = self._agent, agent
@@ -132,6 +154,8 @@ class TraceJudge:
             stops=self._limits,
         )
         fired = judge_early(judge_handoff, context, self._near)
+        if not fired:
+            self._warn(ON_HANDOFF, context, self._ledger.steps)
         self._ledger = add_handoff(self._ledger, self._limits, source, agent, "")
         return fired
 
@@ -192,10 +216,11 @@ def judge_trace(trace: Trace, limits: Limits, file: str = "") -> TraceJudgement:
                 rule=first.rule.value,
                 reason=first.reason,
                 evidence=first.evidence,
+                warnings=tuple(judge.warnings),
                 nudges=tuple(judge.nudges),
                 tokens_saved=sum(tokens) if tokens else None,
             )
-    return replace(verdict, nudges=tuple(judge.nudges))
+    return replace(verdict, warnings=tuple(judge.warnings), nudges=tuple(judge.nudges))
 
 
 def group_judgements(verdicts: Iterable[TraceJudgement]) -> list[GroupJudgement]:

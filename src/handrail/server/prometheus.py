@@ -24,7 +24,7 @@ from handrail.api.calls import OPERATIONS
 from handrail.engine.commit.run_change import RunChange
 from handrail.engine.engine import Engine
 from handrail.engine.notifier import CommitCompleted, EngineNotification
-from handrail.kernel.run.events import Ended, Started
+from handrail.kernel.run.events import Ended, Started, Warned
 from handrail.store.rows import StoreError, parse_iso
 from handrail.store.stats import OpenWorkCount
 
@@ -80,6 +80,11 @@ METRICS: dict[str, MetricSpec] = {
         "Runs that ended at this server, by how and by which rule.",
         ("terminal_status", "rule"),
     ),
+    "handrail_would_stop_total": MetricSpec(
+        "counter",
+        "What dry runs would have stopped, by rule.",
+        ("rule",),
+    ),
     "handrail_runs": MetricSpec("gauge", "Runs that have not ended.", ("status",)),
     "handrail_dispatches": MetricSpec(
         "gauge", "Open dispatches: offered, or claimed by an agent.", ("state", "role")
@@ -128,6 +133,7 @@ class ServerMetrics:
         self._request_seconds: Histogram = metrics["handrail_http_request_seconds"]
         self._started: Counter = metrics["handrail_runs_started_total"]
         self._ended: Counter = metrics["handrail_runs_ended_total"]
+        self._would_stop: Counter = metrics["handrail_would_stop_total"]
         self._commit_seconds: Histogram = metrics["handrail_commit_seconds"]
         self._commit_writes: Histogram = metrics["handrail_commit_writes"]
         self._query: asyncio.Task[list[OpenWorkCount]] | None = None
@@ -142,6 +148,8 @@ class ServerMetrics:
                     self._started.inc()
                 elif isinstance(event, Ended):
                     self._ended.labels(event.status.value, event.stop.rule.value).inc()
+                elif isinstance(event, Warned) and event.rule is not None and event.rung == "stop":
+                    self._would_stop.labels(event.rule.value).inc()
 
     def record_response(self, method: str, path: str, status: int, seconds: float) -> None:
         """Count a response that has begun; `path` is a template."""

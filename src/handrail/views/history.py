@@ -92,6 +92,7 @@ def _rebuild_guarded_run(events: Events) -> Run:
         seq=len(events),
         status=RunStatus.RUNNING if stop is None else RunStatus.ENDED,
         title=first.title,
+        dry_run=first.dry_run,
         ledger=apply_guarded_events(begin_guarded_ledger(first.carried), first.limits, events),
         phase=phase,
         final_agent=agent,

@@ -42,6 +42,7 @@ from handrail.views.view_types import (
     TransitionView,
     UsageView,
     View,
+    WouldHaveDone,
 )
 
 WHY_CHARS_MAX = 300
@@ -94,6 +95,8 @@ class RunReport(View):
     acts: tuple[HumanAct, ...]
     steps: tuple[Step, ...]
     last_command: LastCommand | None
+    dry_run: bool
+    would_have: tuple[WouldHaveDone, ...]
 
 
 def build_report(events: Sequence[RunEvent]) -> RunReport:
@@ -144,6 +147,8 @@ def build_report(events: Sequence[RunEvent]) -> RunReport:
         acts=acts,
         steps=stepping.steps(events),
         last_command=stepping.last_command(events),
+        dry_run=run.dry_run,
+        would_have=stepping.would_have(events),
     )
 
 
@@ -234,6 +239,7 @@ def _facts_table(report: RunReport) -> str:
         ("bead", report.bead_id),
         ("definition", f"{report.definition_id}, version {report.version} ({report.kind})"),
         ("profile", report.profile),
+        ("dry run", "yes: no rule ended it" if report.dry_run else ""),
         ("first agent", report.first_agent),
         ("final agent", report.final_agent),
         (
@@ -256,6 +262,12 @@ def _facts_table(report: RunReport) -> str:
 def _sections(report: RunReport) -> Iterator[tuple[str, str]]:
     """Yield the sections in order; the caller omits empty ones."""
     yield "Why it stopped", _stop_section(report)
+    yield (
+        "What the rules would have done",
+        _table_or_empty(
+            ("rung", "rule", "step"), [(w.rung, w.rule, w.step) for w in report.would_have]
+        ),
+    )
     counter_rows = [
         (edge, c.count, c.total, _format_limit(c.limit), "; ".join(c.reasons))
         for edge, c in report.loop_counters.items()

@@ -32,6 +32,7 @@ from handrail.views.view_types import (
     RunWarning,
     UsageView,
     View,
+    WouldHaveDone,
 )
 
 
@@ -77,6 +78,8 @@ class RunSummary(View):
     created_at: datetime
     ended_at: datetime | None
     duration: float
+    dry_run: bool
+    """Under a guard that ends nothing."""
 
 
 class RunView(RunSummary, kw_only=True):
@@ -93,6 +96,8 @@ class RunView(RunSummary, kw_only=True):
     nudges: int
     """How often an agent was told that a stop rule is near."""
     updated_at: datetime
+    would_have: tuple[WouldHaveDone, ...]
+    """What the rules would have done in a dry run."""
 
 
 class BeadError(View):
@@ -156,6 +161,7 @@ def run_summary(plan: Plan, run: Run, now: datetime) -> RunSummary:
         created_at=run.started_at,
         ended_at=run.ended_at,
         duration=(until - run.started_at).total_seconds(),
+        dry_run=run.dry_run,
     )
 
 
@@ -175,6 +181,7 @@ def run_view(plan: Plan, run: Run, events: steps.Events, now: datetime) -> RunVi
         iterations=history.iterations(events),
         nudges=steps.count_nudges(events),
         updated_at=events[-1].at,
+        would_have=steps.would_have(events),
     )
 
 

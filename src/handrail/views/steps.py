@@ -33,7 +33,7 @@ from handrail.kernel.run.events import (
     Warned,
 )
 from handrail.kernel.run.state import dispatch_id
-from handrail.views.view_types import LastCommand, LastProgress, RunWarning, Step
+from handrail.views.view_types import LastCommand, LastProgress, RunWarning, Step, WouldHaveDone
 
 Events = Sequence[RunEvent]
 
@@ -188,7 +188,7 @@ def _count_by_step_id(step_ids: Iterable[str]) -> dict[str, int]:
 
 def warnings(events: Events) -> tuple[RunWarning, ...]:
     return tuple(
-        RunWarning(code=event.code, message=event.message, step=step, at=event.at)
+        RunWarning(code=event.code, message=event.message, step=event.step or step, at=event.at)
         for _, step, event in enumerate_events(events)
         if isinstance(event, Warned)
     )
@@ -196,6 +196,15 @@ def warnings(events: Events) -> tuple[RunWarning, ...]:
 
 def count_nudges(events: Events) -> int:
     return sum(isinstance(event, Warned) and event.nudge is not None for event in events)
+
+
+def would_have(events: Events) -> tuple[WouldHaveDone, ...]:
+    """Return what the rules would have done in a dry run."""
+    return tuple(
+        WouldHaveDone(rung=event.rung, rule=event.rule.value, step=event.step or step)
+        for _, step, event in enumerate_events(events)
+        if isinstance(event, Warned) and event.rule is not None
+    )
 
 
 def last_progress(events: Events) -> LastProgress | None:

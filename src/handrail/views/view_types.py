@@ -84,6 +84,14 @@ class RunWarning(View):
     at: datetime
 
 
+class WouldHaveDone(View):
+    """What a rule would have done in a dry run, which no rule ends."""
+
+    rung: str
+    rule: str
+    step: int
+
+
 class Iteration(View):
     """One round of review: the task, the result, the person's decision.
 

@@ -25,6 +25,7 @@ const TITLES: Record<string, string> = {
   repeated_pattern: "The same handoffs in a row",
   no_change: "Turns without a change",
   oscillation: "Back to earlier contents",
+  monologue: "The same text in a row",
   research_exhausted: "Fruitless research",
   protocol: "Answers that cannot be used",
 };

@@ -29,7 +29,18 @@ export function citedEvents(run: Run, steps: Step[]): Cited[] {
 function wasOf(step: Step): string {
   const said = step.text || step.reason;
   const words = said.length > WORDS_SHOWN ? `${said.slice(0, WORDS_SHOWN)}…` : said;
-  return [agentName(step.agent || step.place), words].filter(Boolean).join(": ");
+  return words && `${agentName(step.agent || step.place)}: ${words}`;
+}
+
+/** The tools with effects since the last progress, each with the steps that called it. */
+export function effectCalls(run: Run): [string, string, number[]][] {
+  const calls = new Map<string, [string, string, number[]]>();
+  for (const { tool, agent, step } of run.stop?.effects ?? []) {
+    const known = calls.get(`${tool} ${agent}`);
+    if (known) known[2].push(step);
+    else calls.set(`${tool} ${agent}`, [tool, agent, [step]]);
+  }
+  return [...calls.values()];
 }
 
 /** What the run was given before it was stopped, where the API tells: "2 nudges, 1 redirect". */

@@ -121,6 +121,7 @@ function Head({ run, why, bead, document }: { run: Run; why: Why; bead: Bead; do
         <span>{run.total_steps} steps</span>
         {run.usage.tokens > 0 && <span>{run.usage.tokens.toLocaleString()} tokens</span>}
         {run.usage.cost > 0 && <span>cost {run.usage.cost.toFixed(2)}</span>}
+        {run.dry_run && <span>dry run: no rule ends it</span>}
         {run.phase && <span>phase {run.phase.replaceAll("_", " ")}</span>}
       </p>
       {run.warnings.length > 0 && (

@@ -1,6 +1,6 @@
 /** Why a run stopped: the rule with its limit, and what the cited steps had in common, each beside what it was. */
 import type { Run, Step } from "../api/schema";
-import { citedEvents, ladderCounts, type Cited } from "../logic/stops";
+import { citedEvents, effectCalls, ladderCounts, type Cited } from "../logic/stops";
 import { Icon } from "../ui/icons";
 
 const SHOWN = 8;
@@ -14,7 +14,7 @@ interface MaybeMore {
 export function StopPanel({ run, steps }: { run: Run; steps: Step[] }) {
   const stop = run.stop;
   if (!stop || (stop.limit === null && !stop.remedy && !stop.effects.length)) return null;
-  const more: MaybeMore = stop;
+  const more = stop as MaybeMore;
   const cited = citedEvents(run, steps);
   const counts = ladderCounts(run);
   return (
@@ -54,10 +54,13 @@ export function StopPanel({ run, steps }: { run: Run; steps: Step[] }) {
         <>
           <h3>Tools with effects since the last progress</h3>
           <ul className="stop-effects">
-            {stop.effects.map((call, n) => (
-              <li key={n}>
-                <Icon name="diamond" /> <code>{call.tool}</code>
-                {call.agent && <> of {call.agent}</>} <span className="faint">step {call.step}</span>
+            {effectCalls(run).map(([tool, agent, numbers]) => (
+              <li key={`${tool} ${agent}`}>
+                <Icon name="diamond" /> <code>{tool}</code>
+                {agent && <> of {agent}</>}{" "}
+                <span className="faint">
+                  {numbers.length === 1 ? "step" : "steps"} {numbers.join(", ")}
+                </span>
               </li>
             ))}
           </ul>

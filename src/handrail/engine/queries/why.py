@@ -404,6 +404,10 @@ def explain(
             f"{refused_count} refused and without effect: late, doubled or foreign; see "
             f"GET /api/v1/executions/{report.run_id}/notes",
         )
+    notes += tuple(
+        f"dry run: {would.rule} would have taken the rung '{would.rung}' at step {would.step}"
+        for would in report.would_have
+    )
     if report.terminal_status is None and newest_version > report.version:
         notes += (
             f"the run keeps version {report.version} of '{report.definition_id}'; "

@@ -38,6 +38,7 @@ class StartGuarded(Start, kw_only=True):
     events: tuple[GuardedEvent, ...] = ()
     carried: Ledger | None = None
     """What earlier runs of the same thread counted."""
+    dry_run: bool = False
 
 
 class Observe(Value):

@@ -43,6 +43,12 @@ from handrail.kernel.run.state import (
     build_stop,
     to_timedelta,
 )
+from handrail.kernel.stop.early_warnings import (
+    ON_HANDOFF,
+    ON_RESULT,
+    WarningJudges,
+    judge_warnings,
+)
 from handrail.kernel.stop.ladder import Judge, Nudge, is_due, judge_early
 from handrail.kernel.stop.ledger import assess_result, find_edge, short_key
 from handrail.kernel.stop.rules import (
@@ -126,7 +132,8 @@ class DecisionBuilder:
             step=step,
             stops=run.limits,
         )
-        return self._judge_early(judge_result, ctx) if judge_result(ctx) else []
+        fired = self._judge_early(judge_result, ctx) if judge_result(ctx) else []
+        return fired or self._warn_early(ON_RESULT, ctx)
 
     def judge_handoff(self, source: str, target: str) -> list[FiredRule]:
         run = self.run
@@ -138,7 +145,14 @@ class DecisionBuilder:
             edge=find_edge(run.ledger, source, target),
             stops=run.limits,
         )
-        return self._judge_early(judge_handoff, ctx) if judge_handoff(ctx) else []
+        fired = self._judge_early(judge_handoff, ctx) if judge_handoff(ctx) else []
+        return fired or self._warn_early(ON_HANDOFF, ctx)
+
+    def _warn_early(self, judges: WarningJudges, ctx: RuleContext) -> list[FiredRule]:
+        """Record the warnings that are due where no rule fired; they stop nothing."""
+        for warning in judge_warnings(judges, ctx):
+            self.warn(warning.code, warning.message, ctx.source or ctx.agent)
+        return []
 
     def offer_dispatch(self, position: Position, role: str, lock: int | None = None) -> None:
         """Offer the next dispatch of the position; end the run if no step is left."""

@@ -14,6 +14,7 @@ from handrail.kernel.definition.model import TerminalStatus
 from handrail.kernel.result import Result
 from handrail.kernel.run.state import Block, PendingApproval, Stop
 from handrail.kernel.stop import ledger as ledgers
+from handrail.kernel.stop.early_warnings import EARLY_CODES
 from handrail.kernel.stop.ladder import NUDGED, Nudge
 from handrail.kernel.stop.ledger import NO_ASSESSMENT, Assessment
 from handrail.kernel.stop.rules import StopRule
@@ -52,6 +53,8 @@ class Started(Event):
     carried: ledgers.Ledger | None = None
     """What earlier runs of the same thread counted (`continue_thread`); None for the first. It
     stands here so that the run can be judged again from its own events."""
+    dry_run: bool = False
+    """Under a guard that ends nothing, and records what it would have done."""
 
 
 class Offered(Event):
@@ -212,12 +215,18 @@ class HeardOf(Event):
 
 
 class Warned(Event):
-    """A record that changes nothing else; with a `nudge`, it rides on the next dispatch."""
+    """A record that changes nothing else; with a `nudge`, it rides on the next dispatch. Of a dry
+    run: `rule` would have taken the `rung` then.
+    """
 
     code: str
     message: str
     step_id: str = ""
     nudge: Nudge | None = None
+    rule: StopRule | None = None
+    rung: str = ""
+    step: int = 0
+    """The step, where a guard has counted it."""
 
 
 def nudge_event(at: datetime, nudge: Nudge) -> Warned:
@@ -256,12 +265,19 @@ RunEvent = (
 )
 
 GuardedEvent = Reported | HandedOff | Warned | Ended
-"""What a guard reports of a run after its beginning; its warnings are nudges."""
+"""What a guard reports of a run after its beginning."""
 
 MEASURE_NEUTRAL = (Warned, ClocksPushed, HeardOf, Patched, Migrated)
 """Events that leave the measure unchanged."""
 HUMAN_ACTS = (Paused, Resumed, Reasked)
 """Acts of people that raise the measure a little (K16); a `Moved` that renews raises it most."""
+
+
+def warning_key(event: Warned) -> str:
+    """Return by what a warning is known that is given once in a stretch; empty for any other."""
+    if event.code in EARLY_CODES:
+        return event.code
+    return f"{event.code}:{event.rule}" if event.rule is not None else ""
 
 
 def may_raise_measure(event: RunEvent) -> bool:

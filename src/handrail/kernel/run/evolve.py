@@ -34,6 +34,7 @@ from handrail.kernel.run.events import (
     Started,
     TimedOut,
     Warned,
+    warning_key,
 )
 from handrail.kernel.run.state import (
     AGENT_READONLY_KEYS,
@@ -264,6 +265,7 @@ def _apply_started(event: Started) -> Run:
         hands=(event.filed_by,) if event.filed_by else (),
         paths=event.paths,
         phase=event.phase,
+        dry_run=event.dry_run,
         positions={event.step_id: position},
         blocks=event.blocks,
         ledger=event.carried or ledgers.Ledger(),
@@ -513,7 +515,8 @@ def _count_transitions(run: Run, event: Moved) -> ledgers.Ledger:
 
 def _apply_warned(run: Run, event: Warned) -> Run:
     if event.nudge is None:
-        return replace(run, seq=run.seq + 1)
+        ledger = ledgers.add_warning(run.ledger, warning_key(event))
+        return replace(run, seq=run.seq + 1, ledger=ledger)
     return replace(
         run,
         seq=run.seq + 1,

@@ -55,9 +55,10 @@ from handrail.kernel.run.events import (
     Started,
     Warned,
     nudge_event,
+    warning_key,
 )
 from handrail.kernel.run.state import ApprovalKind, Position, Run
-from handrail.kernel.stop.ladder import is_due
+from handrail.kernel.stop.ladder import Nudge, is_due
 from handrail.kernel.stop.ledger import continue_thread
 from handrail.kernel.stop.rules import RULES_BY_NAME, StopRule, terminal_status_of
 
@@ -65,6 +66,8 @@ NAME_CHARS_MAX = 200
 """Characters of the name of an agent, or of a milestone."""
 AGENTS_MAX, EDGES_MAX = 200, 1_000
 """Per team: each new one makes a version of its definition."""
+RUNGS = ("nudge", "ask", "conclude", "stop")
+"""What a rule may do, in the order in which it comes to it."""
 STEPS_MAX = 100_000
 """Per run, if its limits allow more."""
 GUARDED_ROLE_PREFIX = "guarded:"
@@ -105,9 +108,10 @@ def _normalize_ended(event: Ended) -> Ended:
 
 
 def _normalize_warned(event: Warned) -> Warned:
-    """Keep the nudge; its text follows from it."""
-    assert event.nudge is not None, "a guard warns by nudges only"
-    return nudge_event(event.at, event.nudge)
+    """Keep the nudge, whose text follows from it, or what the guard warns of."""
+    if event.nudge is not None:
+        return nudge_event(event.at, event.nudge)
+    return replace(event, step_id="")
 
 
 NORMALIZERS: dict[type[Any], Callable[[Any], GuardedEvent]] = {
@@ -205,10 +209,7 @@ def _end_problem(event: Ended) -> str:
     return ""
 
 
-def _nudge_problem(event: Warned) -> str:
-    nudge = event.nudge
-    if nudge is None:
-        return f"a guard does not warn of '{event.code[:40]}'"
+def _nudge_problem(nudge: Nudge) -> str:
     if not RULES_BY_NAME[nudge.rule].on_ladder:
         return f"no rule '{nudge.rule}' nudges"
     if not all(0 <= figure <= FIGURE_MAX for figure in (nudge.count, nudge.limit, nudge.left)):
@@ -216,10 +217,22 @@ def _nudge_problem(event: Warned) -> str:
     return ""
 
 
+def _warning_problem(event: Warned) -> str:
+    if event.nudge is not None:
+        return _nudge_problem(event.nudge)
+    if not 0 <= event.step <= STEPS_MAX:
+        return "a warning is of no step that a run can have"
+    if not warning_key(event) or event.rung not in ("", *RUNGS):
+        return f"a guard does not warn of '{event.code[:40]}'"
+    if event.rule is not None and event.code != f"would_{event.rung}":
+        return f"'{event.code[:40]}' is no warning of a dry run"
+    return ""
+
+
 VALIDATORS: dict[type[Any], Callable[[Any], str]] = {
     Reported: _result_problem,
     HandedOff: _handoff_problem,
-    Warned: _nudge_problem,
+    Warned: _warning_problem,
     Ended: _end_problem,
 }
 
@@ -245,7 +258,7 @@ class GuardedHistory:
             elif isinstance(event, HandedOff):
                 self._add_handed_off(event)
             elif isinstance(event, Warned):
-                self._add_nudge(event)
+                self._add_warned(event)
             else:
                 self._add_ended(event)
 
@@ -273,10 +286,11 @@ class GuardedHistory:
         if event.accepted:
             self._active_agent, self._since, self._has_result = event.target, event.at, False
 
-    def _add_nudge(self, event: Warned) -> None:
-        """Record a nudge, after the result that it follows; more than a guard gives are dropped."""
-        assert event.nudge is not None, "a guard warns by nudges only"
-        if is_due(self._builder.run.ledger, event.nudge):
+    def _add_warned(self, event: Warned) -> None:
+        """Record a warning, after the result that it follows; drop more than a guard gives."""
+        ledger = self._builder.run.ledger
+        is_new = warning_key(event) not in ledger.warned
+        if is_due(ledger, event.nudge) if event.nudge is not None else is_new:
             times = [event.at, *(last.at for last in self._builder.events[-1:])]
             self._builder.emit(replace(event, at=max(times)))
 
@@ -372,6 +386,7 @@ def start(builder: DecisionBuilder, command: StartGuarded) -> Refusal | None:
             filed_by=command.filed_by,
             paths=command.paths,
             carried=None if command.carried is None else continue_thread(command.carried),
+            dry_run=command.dry_run,
         )
     )
     GuardedHistory(builder).add_events(command.events)

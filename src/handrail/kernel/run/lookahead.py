@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from handrail.kernel.definition.limits import Limits
 from handrail.kernel.result import NO_EVIDENCE, Usage
-from handrail.kernel.run.events import HandedOff, Reported, RunEvent, Warned
+from handrail.kernel.run.events import HandedOff, Reported, RunEvent, Warned, warning_key
 from handrail.kernel.stop import rules
 from handrail.kernel.stop.ledger import (
     NO_ASSESSMENT,
@@ -25,6 +25,7 @@ from handrail.kernel.stop.ledger import (
     add_nudge,
     add_result,
     add_usage,
+    add_warning,
     assess_result,
 )
 from handrail.kernel.stop.rules import HeadroomUnit
@@ -59,6 +60,8 @@ def apply_guarded_events(ledger: Ledger, limits: Limits, events: Iterable[RunEve
                 )
         elif isinstance(event, Warned) and event.nudge is not None:
             ledger = add_nudge(ledger, event.nudge.rule)
+        elif isinstance(event, Warned):
+            ledger = add_warning(ledger, warning_key(event))
     return _add_pending(ledger, limits, handoffs, usages, steps)
 
 

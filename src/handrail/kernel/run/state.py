@@ -196,6 +196,8 @@ class Run(
     hands: tuple[str, ...] = ()
     """People who shaped the shown content: they filed or changed the bead, or revised a result."""
     paths: tuple[str, ...] | None = None
+    dry_run: bool = False
+    """A guarded run that no rule ends."""
     positions: dict[str, Position] = {}
     blocks: dict[str, Block] = {}
     reworks: dict[str, int] = {}

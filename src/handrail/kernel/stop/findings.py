@@ -47,6 +47,8 @@ COMPARED_CHARS = 1_500
 """Characters of the head and of the tail from which words are taken."""
 ANSWERS_KEPT, KEYS_KEPT = 4, 512
 """Answers of one key, keys of one run."""
+START_CHARS = 60
+"""Characters of a long text by which two are seen to begin alike."""
 PENDING_CHARS_MAX = 300
 """Longer answers say more than that something is not ready."""
 EXCEPTION_CHARS_MAX = 200
@@ -80,6 +82,7 @@ _AWAY = re.compile(
     re.IGNORECASE,
 )
 """How a provider says that it is away; this is no failure of the call."""
+_TIMEOUT = re.compile(r"\btimed? ?out\b", re.IGNORECASE)
 _ENVELOPE = re.compile(r"<[^>]*>|\b\d+\b|exit ?code|return ?code|output|\W+", re.IGNORECASE)
 """What wraps an answer and does not belong to it."""
 _FIGURES = re.compile(r"(?<!\S)[^\s\d]*+\d\S*")
@@ -115,6 +118,10 @@ class StepFinding(Value):
     """Differs from an earlier answer in figures only."""
     short: bool = False
     """A text so short that it proves nothing alone."""
+    start: str = ""
+    """The digest of how a long text begins."""
+    timed_out: bool = False
+    """The call failed because time ran out."""
     effect: bool = False
     """The call changed something outside of the run."""
     what: str = ""
@@ -191,6 +198,7 @@ class FindingReader:
             tool=tool,
             error=digest_text(agent, tool, answer) if has_failed and not is_silent(result) else "",
             failed=has_failed,
+            timed_out=has_failed and _TIMEOUT.search(result[-COMPARED_CHARS:]) is not None,
             weak=is_weak,
             effect=effect,
         )
@@ -204,7 +212,12 @@ class FindingReader:
         key = digest_text("text", agent, "" if is_long else words)
         answer = self._compare(key, words)[0] if is_long else digest_text(words)
         return StepFinding(
-            kind=FindingKind.TEXT, key=key, answer=answer, agent=agent, short=not is_long
+            kind=FindingKind.TEXT,
+            key=key,
+            answer=answer,
+            agent=agent,
+            short=not is_long,
+            start=digest_text("start", agent, words[:START_CHARS]) if is_long else "",
         )
 
     def read_handoff(self, agent: str, target: str, reason: str) -> StepFinding:

@@ -194,6 +194,8 @@ class Ledger(Value):
     """Rules that have nudged an agent in this epoch."""
     nudges: int = 0
     """Nudges of this stretch."""
+    warned: tuple[str, ...] = ()
+    """Warnings that were given in this stretch, of those that are given once."""
 
 
 class Assessment(Value):
@@ -403,6 +405,13 @@ def add_usage(ledger: Ledger, usages: Iterable[tuple[int, Usage]]) -> Ledger:
 def add_nudge(ledger: Ledger, rule: str) -> Ledger:
     """Return the ledger after a nudge by this rule."""
     return replace(ledger, nudged=(*ledger.nudged, rule), nudges=ledger.nudges + 1)
+
+
+def add_warning(ledger: Ledger, key: str) -> Ledger:
+    """Return the ledger after a warning that is given once; an empty key is given any time."""
+    if not key or key in ledger.warned:
+        return ledger
+    return replace(ledger, warned=(*ledger.warned, key))
 
 
 def _mark_last_spare(returns: Tally, idle: Tally) -> Tally:

@@ -92,6 +92,10 @@ class Repeats(Value):
     """The news of the visit that goes on."""
     visits: str = ""
     """What the visits brought that the last handoffs ended, newest first, a letter each."""
+    begun: dict[str, int] = {}
+    """How many long texts of this stretch began so."""
+    timeouts: int = 0
+    """Steps of this stretch with a call that timed out."""
 
 
 NO_REPEATS = Repeats()
@@ -127,6 +131,7 @@ def add_findings(
         repeats = replace(repeats, visit=news)
     if news is News.WAITING:
         return replace(repeats, waits=repeats.waits + 1)
+    repeats = _add_suspicions(repeats, findings)
     answers, again = repeats.answers, repeats.again
     seen = [finding for finding in findings if finding.answer]
     for finding in findings:
@@ -154,6 +159,20 @@ def add_findings(
         stale=repeats.stale + 1 if news is News.NOTHING else 0,
         weak=repeats.weak + (news is News.WEAK),
     )
+
+
+def _add_suspicions(repeats: Repeats, findings: tuple[StepFinding, ...]) -> Repeats:
+    """Count what is only warned of: long texts that begin alike, and timeouts."""
+    for finding in findings:
+        if finding.start:
+            count = repeats.begun.get(finding.start, 0) + 1
+            begun = {**repeats.begun, finding.start: count}
+            if len(begun) > KEYS_KEPT:
+                del begun[next(iter(begun))]
+            repeats = replace(repeats, begun=begun)
+    if any(finding.timed_out for finding in findings):
+        repeats = replace(repeats, timeouts=repeats.timeouts + 1)
+    return repeats
 
 
 def add_visit(repeats: Repeats, visits_max: int) -> Repeats:

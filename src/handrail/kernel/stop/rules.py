@@ -477,11 +477,7 @@ def _repetition(ctx: RuleContext, trail: str, times: int, period_max: int) -> Fi
         return None
     if ctx.limits.judges_findings and not is_stale(ctx.ledger.repeats, period * (times - 1)):
         return None
-    edges_by_symbol = {edge.symbol: edge for edge in ctx.ledger.edges.values()}
-    symbols = trail[:period][::-1]
-    edges = [edges_by_symbol[symbol] for symbol in symbols if symbol in edges_by_symbol]
-    names = {edge.symbol: f"{edge.source} -> {edge.target}" for edge in edges}
-    pattern = tuple(names.get(symbol, "(forgotten)") for symbol in symbols)
+    pattern = pattern_names(ctx.ledger, trail[:period])
     last_number = ctx.ledger.handoffs + 1
     evidence = _handoff_citations(range(last_number - period * times + 1, last_number + 1))
     return FiredRule(
@@ -493,8 +489,14 @@ def _repetition(ctx: RuleContext, trail: str, times: int, period_max: int) -> Fi
         evidence=evidence,
         remedy="progress in between, another way, or a higher repeat_limit",
         alike=alike_steps(evidence, "handoff", pattern),
-        names=tuple(name for edge in edges for name in (edge.source, edge.target)),
+        names=tuple(name for handoff in pattern for name in handoff.split(" -> ")),
     )
+
+
+def pattern_names(ledger: Ledger, symbols: str) -> tuple[str, ...]:
+    """Return the handoffs of a pattern, whose symbols are the newest first, in their order."""
+    names = {edge.symbol: f"{edge.source} -> {edge.target}" for edge in ledger.edges.values()}
+    return tuple(names.get(symbol, "(forgotten)") for symbol in reversed(symbols))
 
 
 def _max_edge(ctx: RuleContext) -> FiredRule | None:
