@@ -225,9 +225,9 @@ def test_a_ledger_is_not_touched_as_long_as_no_rule_is_near(results: int) -> Non
     walk = "".join("ab"[n.bit_count() % 2] for n in range(201))
     looks = list[int]()
 
-    def noticed(ledger: Ledger, limits: Any, events: list[RunEvent]) -> Ledger:
+    def noticed(ledger: Ledger, limits: Any, events: list[RunEvent], goal: str) -> Ledger:
         looks.append(len(events))
-        return apply_guarded_events(ledger, limits, events)
+        return apply_guarded_events(ledger, limits, events, goal)
 
     with patch("handrail.guard.run.apply_guarded_events", noticed), Guard(rules).run("r") as run:
         for source, target in pairwise(walk):

@@ -169,6 +169,7 @@ Stuck: planner and researcher handed over the same way 3 times in a row without 
 - alike: handoffs 2, 4 and 6: researcher -> planner
 - what would have let it go on: progress in between, another way, or a higher repeat_limit
 - to allow more: Guard(StopRules(repeat_limit=5)) in a program under guard, stop_rules: {repeat_limit: 5} in a definition
+- best measured result: step 1 of planner: failures 1
 - last command: pytest (exit code 1, met 1×): pytest \\| AssertionError: boom \\| #f4e2f3543ce6
 
 Evidence:

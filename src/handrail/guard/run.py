@@ -676,7 +676,9 @@ class GuardedRun:
         """Return the ledger with every event applied."""
         if self._applied_count == len(self.events):
             return self._ledger
-        ledger = apply_guarded_events(self._ledger, self.limits, self.events[self._applied_count :])
+        ledger = apply_guarded_events(
+            self._ledger, self.limits, self.events[self._applied_count :], self._goal
+        )
         self._ledger, self._applied_count = ledger, len(self.events)
         return ledger
 

@@ -37,6 +37,7 @@ from handrail.kernel.run.evolve import evolve
 from handrail.kernel.run.lookahead import apply_guarded_events, begin_guarded_ledger
 from handrail.kernel.run.state import ApprovalKind, PendingApproval, Run, RunStatus, Stop
 from handrail.kernel.stop.alike import AlikeKind
+from handrail.kernel.stop.best import BestResult
 from handrail.kernel.stop.ledger import REASONS_KEPT, edge_key
 from handrail.kernel.stop.rules import counts_handoffs
 from handrail.views.steps import Events, enumerate_events, started_event
@@ -146,6 +147,8 @@ class StopView(View):
     profile: str
     limit_name: str
     change: LimitChange | None
+    best: BestResult | None
+    """The best result whose evidence Handrail measured; None if there is none."""
 
 
 def normalize_number(number: int | float | str | None) -> int | float | str | None:
@@ -173,6 +176,7 @@ def stop_view(stop: Stop | None) -> StopView | None:
         profile=stop.profile,
         limit_name=stop.limit_name,
         change=_limit_change(stop.limit_name, stop.limit),
+        best=stop.best,
     )
 
 

@@ -5,10 +5,13 @@ One function for all of them, so that none says what another does not.
 
 from collections.abc import Iterator, Sequence
 
+from handrail.kernel.stop.best import BestResult
 from handrail.views.history import AlikeView, EffectView, StopView
 
 NUMBERS_SHOWN_MAX = 12
 """Numbers of steps in one line; of more, the first and the last are shown."""
+FILES_NAMED_MAX = 5
+"""Files of the best result that are named."""
 
 
 def explain_stop(stop: StopView) -> Iterator[tuple[str, str]]:
@@ -24,6 +27,7 @@ def explain_stop(stop: StopView) -> Iterator[tuple[str, str]]:
         ("what would have let it go on", stop.remedy),
         ("to allow more", describe_change(stop)),
         ("left to do", "; ".join(stop.remaining)),
+        ("best measured result", _describe_best(stop.best)),
     ]
     yield from ((name, text) for name, text in lines if text)
 
@@ -69,3 +73,14 @@ def _join_numbers(numbers: Sequence[int]) -> str:
         return f"{numbers[0]} to {numbers[-1]}, {len(numbers)} in all"
     *first, last = numbers
     return f"{', '.join(map(str, first))} and {last}" if first else str(last)
+
+
+def _describe_best(best: BestResult | None) -> str:
+    if best is None:
+        return ""
+    failures, score, files = best.failures, best.evidence.score, best.evidence.files
+    parts = ["goal met"] if best.goal_met else []
+    parts += [f"failures {failures}"] if failures is not None else []
+    parts += [f"score {score:g}"] if score is not None else []
+    parts += [f"files {', '.join(list(files)[:FILES_NAMED_MAX])}"] if files else []
+    return f"step {best.step} of {best.agent}: {', '.join(parts)}"

@@ -41,6 +41,7 @@ from handrail.kernel.run.state import (
     PositionPhase,
     Run,
     build_stop,
+    goal_command,
     to_timedelta,
 )
 from handrail.kernel.stop.early_warnings import (
@@ -267,12 +268,10 @@ def is_goal_met(run: Run) -> bool:
 
     Handrail's own measurement wins over an agent's claim.
     """
-    goal = run.context.get("goal")
-    command = goal.get("command") if isinstance(goal, dict) else None  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType] - any JSON
-    if not isinstance(command, str):
+    command = short_key(goal_command(run.context))
+    if not command:
         return False
     measured, claimed = run.ledger.measured.checks, run.ledger.claimed.checks
-    command = short_key(command)
     return (measured if command in measured else claimed).get(command) == ""
 
 

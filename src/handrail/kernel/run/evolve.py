@@ -46,6 +46,7 @@ from handrail.kernel.run.state import (
     PositionPhase,
     Run,
     RunStatus,
+    goal_command,
     to_timedelta,
 )
 from handrail.kernel.stop import ledger as ledgers
@@ -342,14 +343,19 @@ def _apply_reported(run: Run, event: Reported) -> Run:
         lock=None,
         nudge=None,
     )
+    agent = event.step_id if run.kind == "team" else event.agent
+    ledger = ledgers.add_result(
+        run.ledger, run.limits, previous.step, result.evidence, result.usage, event.weighed
+    )
+    if result.evidence.measured:
+        goal = goal_command(run.context)
+        ledger = ledgers.add_best(ledger, previous.step, agent, result.evidence, goal)
     return replace(
         run,
         seq=run.seq + 1,
-        ledger=ledgers.add_result(
-            run.ledger, run.limits, previous.step, result.evidence, result.usage, event.weighed
-        ),
+        ledger=ledger,
         context=context,
-        final_agent=event.step_id if run.kind == "team" else event.agent,
+        final_agent=agent,
         asks=run.asks + event.asking,
         positions={**run.positions, event.step_id: position},
     )

@@ -21,6 +21,7 @@ from handrail.kernel.stop import rules
 from handrail.kernel.stop.ledger import (
     NO_ASSESSMENT,
     Ledger,
+    add_best,
     add_handoffs,
     add_nudge,
     add_result,
@@ -38,7 +39,9 @@ def begin_guarded_ledger(carried: Ledger | None) -> Ledger:
     return replace(carried, steps=1) if carried is not None else Ledger(steps=1)
 
 
-def apply_guarded_events(ledger: Ledger, limits: Limits, events: Iterable[RunEvent]) -> Ledger:
+def apply_guarded_events(
+    ledger: Ledger, limits: Limits, events: Iterable[RunEvent], goal: str = ""
+) -> Ledger:
     """Return the ledger after these events of a guarded run, where every handoff takes a step."""
     handoffs: list[tuple[str, str, str]] = []
     usages: list[tuple[int, Usage]] = []
@@ -58,6 +61,8 @@ def apply_guarded_events(ledger: Ledger, limits: Limits, events: Iterable[RunEve
                 ledger = add_result(
                     ledger, limits, steps, result.evidence, result.usage, assessment
                 )
+                if result.evidence.measured:
+                    ledger = add_best(ledger, steps, event.agent, result.evidence, goal)
         elif isinstance(event, Warned) and event.nudge is not None:
             ledger = add_nudge(ledger, event.nudge.rule)
         elif isinstance(event, Warned):

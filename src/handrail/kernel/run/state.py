@@ -14,6 +14,7 @@ from handrail.kernel.decision import Value
 from handrail.kernel.definition.limits import Limits
 from handrail.kernel.definition.model import TerminalStatus
 from handrail.kernel.stop.alike import AlikeStep, EffectCall, stop_code
+from handrail.kernel.stop.best import BestResult, seal_best
 from handrail.kernel.stop.ladder import Nudge
 from handrail.kernel.stop.ledger import Ledger
 from handrail.kernel.stop.rules import RULE_ORDER, RULES_BY_NAME, FiredRule, StopRule
@@ -136,6 +137,8 @@ class Stop(Value):
     profile: str = ""
     limit_name: str = ""
     """The field of the stop rules that sets the limit."""
+    best: BestResult | None = None
+    """The best result whose evidence Handrail measured."""
 
 
 def build_stop(fired: list[FiredRule], agent: str, ledger: Ledger, profile: str) -> Stop:
@@ -159,7 +162,15 @@ def build_stop(fired: list[FiredRule], agent: str, ledger: Ledger, profile: str)
         effects=ledger.effects,
         profile=profile,
         limit_name=first.limit_name or RULES_BY_NAME[first.rule].limit,
+        best=seal_best(ledger.best),
     )
+
+
+def goal_command(context: dict[str, Any]) -> str:
+    """Return the command of the bead's functional goal (S13); "" if there is none."""
+    goal = context.get("goal")
+    command = goal.get("command") if isinstance(goal, dict) else None  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType] - any JSON
+    return command if isinstance(command, str) else ""
 
 
 class Person(Value):

@@ -32,6 +32,7 @@ from handrail.kernel.decision import Value
 from handrail.kernel.definition.limits import FINDING_PROFILES, Limits
 from handrail.kernel.result import NO_EVIDENCE, Check, Evidence, Result, Usage
 from handrail.kernel.stop.alike import EffectCall
+from handrail.kernel.stop.best import BestResult, choose_best
 from handrail.kernel.stop.error_signature import error_signature
 from handrail.kernel.stop.findings import FindingKind, FindingReader, StepFinding, digest_text
 from handrail.kernel.stop.news import (
@@ -184,6 +185,8 @@ class Ledger(Value):
     cost_step: int = 0
     repeats: Repeats = NO_REPEATS
     """What came again, in profiles that judge findings."""
+    best: BestResult | None = None
+    """The best result whose evidence Handrail measured, of the whole run."""
     first_visits: int = 0
     """Handoffs of this stretch to agents that had not been visited, where those are free."""
     visited: dict[str, int] = {}
@@ -305,7 +308,7 @@ def add_result(
     previous = ledger
     if assessment.progress:
         ledger = open_epoch(ledger, assessment, step)
-    elif assessment.claim_refused:
+    if assessment.claim_refused:
         ledger = replace(ledger, claims_refused=True)
     if usage.tokens or usage.cost:
         ledger = add_usage(ledger, ((step, usage),))
@@ -345,6 +348,16 @@ def _add_effects(
         if check.effect
     ]
     return (*effects, *calls)[-EFFECTS_KEPT:] if calls else effects
+
+
+def add_best(ledger: Ledger, step: int, agent: str, evidence: Evidence, goal: str) -> Ledger:
+    """Return the ledger with this measured result as the best, if none before it is better.
+
+    `goal` is the command of the functional goal; the ledger includes the result already.
+    """
+    goal_met = bool(goal) and ledger.measured.checks.get(short_key(goal)) == ""
+    best = choose_best(ledger.best, step, agent, evidence, goal_met=goal_met)
+    return ledger if best is ledger.best else replace(ledger, best=best)
 
 
 def _add_findings(ledger: Ledger, step: int, evidence: Evidence, assessment: Assessment) -> Ledger:
@@ -561,6 +574,7 @@ def renew(ledger: Ledger) -> Ledger:
         repeats=renew_repeats(ledger.repeats),
         visited=ledger.visited,
         claims={"created": 1} if "created" in ledger.claims else {},
+        best=ledger.best,
     )
 
 
@@ -602,6 +616,7 @@ def continue_thread(ledger: Ledger) -> Ledger:
         visited={},
         nudges=0,
         claims_refused=False,
+        best=None,
     )
 
 
@@ -640,29 +655,20 @@ def assess_result(
     state = ledger.measured if evidence.measured else ledger.claimed
     goal = research_goal(agent, task)
     changed, returned, known_changed, created = _compare_files(state, evidence, paths)
-    facts = [*_newly_green_checks(state, evidence), *_fewer_failures(state, evidence)]
-    if evidence.score is not None and is_better_score(
-        limits, state.research.get(goal), evidence.score
-    ):
-        facts.append("score")
-    if evidence.ticket_state is not None:
-        facts.append(f"ticket:{evidence.ticket_state[:100]}")
+    facts = _find_facts(state, limits, goal, evidence)
     standing_errors = _standing_errors(ledger, evidence, signatures)
-    if (known_changed or (created and not state.created)) and _may_count_files(
-        ledger, limits, standing_errors
-    ):
+    is_news = known_changed or (created and not state.created)
+    if is_news and _may_count_files(ledger, limits, standing_errors):
         facts.append("files")
-    facts = _new_facts(ledger, facts)
-    news = News.UNSEEN
+    facts, news = _new_facts(ledger, facts), News.UNSEEN
     if limits.profile in FINDING_PROFILES:
         news = assess_findings(ledger.repeats, evidence.findings)
-    claims, claim_refused = (), False
-    if facts and not evidence.measured:
-        may_count = limits.evidence == "claims"
-        claims = _best_claims(ledger, evidence, facts, known_changed) if may_count else ()
-        is_progress = bool(claims) or (may_count and agent not in ledger.claimants)
-        claim_refused = not is_progress and not ledger.claims_refused
-        facts = [f"claim:{agent}"] if is_progress else []
+    claims, is_claim = (), bool(facts) and not evidence.measured
+    if is_claim:
+        claims = _best_claims(ledger, limits, evidence, facts, known_changed)
+        is_first = limits.evidence == "claims" and agent not in ledger.claimants
+        facts = [f"claim:{agent}"] if claims or is_first else []
+    is_refused = is_claim and not facts and not ledger.claims_refused
     if milestone:
         facts += _new_facts(ledger, [f"milestone:{milestone}"])
     if news is News.STRONG:
@@ -677,17 +683,19 @@ def assess_result(
         goal=goal if evidence.score is not None else "",
         news=news,
         claims=claims,
-        claim_refused=claim_refused,
+        claim_refused=is_refused,
     )
 
 
 def _best_claims(
-    ledger: Ledger, evidence: Evidence, facts: list[str], known_changed: bool
+    ledger: Ledger, limits: Limits, evidence: Evidence, facts: list[str], known_changed: bool
 ) -> tuple[str, ...]:
     """Return the claims that are the best so far and within what may count in a stretch (K32).
 
     A command counts once, whatever its error was, and so does a state of the ticket.
     """
+    if limits.evidence != "claims":
+        return ()
     claims = [fact for fact in facts if not fact.startswith(("green:", "files"))]
     if any(fact.startswith("green:") for fact in facts):
         claims += [f"green:{command}" for command in _green_commands(ledger.claimed, evidence)]
@@ -753,6 +761,17 @@ def _read_check(agent: str, check: Check) -> StepFinding:
         error=digest_text(signature) if has_failed else "",
         failed=has_failed,
     )
+
+
+def _find_facts(state: EvidenceState, limits: Limits, goal: str, evidence: Evidence) -> list[str]:
+    """Return what checks, failures, score and ticket show, compared with evidence of its kind."""
+    facts = [*_newly_green_checks(state, evidence), *_fewer_failures(state, evidence)]
+    scores = state.research.get(goal)
+    if evidence.score is not None and is_better_score(limits, scores, evidence.score):
+        facts.append("score")
+    if evidence.ticket_state is not None:
+        facts.append(f"ticket:{evidence.ticket_state[:100]}")
+    return facts
 
 
 def _new_facts(ledger: Ledger, facts: list[str]) -> list[str]:
