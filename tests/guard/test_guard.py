@@ -1,13 +1,16 @@
 """The guard around somebody's own loop."""
 
+from contextlib import suppress
 from datetime import timedelta
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
 
 import handrail
 from handrail import Guard, LoopDetected, StopRules
-from handrail.kernel.run.events import Ended, HandedOff, Warned
+from handrail.kernel.definition.limits import Ladder
+from handrail.kernel.result import NO_EVIDENCE
+from handrail.kernel.run.events import Ended, HandedOff, Reported, Warned
 from handrail.testing.clock import ManualClock
 
 
@@ -203,3 +206,76 @@ def test_without_dry_run_nothing_is_noted() -> None:
     with pytest.raises(LoopDetected), Guard().run("r") as run:
         ping_pong(run)
     assert run.would_have == []
+
+
+CONCLUDING: dict[str, Any] = {"ladder": Ladder(conclude=True)}
+
+
+def test_a_stopped_agent_concludes_with_its_next_text_and_then_the_stop_is_raised() -> None:
+    with pytest.raises(LoopDetected) as raised, Guard(StopRules(**CONCLUDING)).run("r") as run:
+        for _ in range(3):
+            assert run.handoff("a", "b") is None
+            assert run.handoff("b", "a") is None
+        assert "last answer" in (run.take_nudge() or "")
+        run.said("a", "what is left: all of it")
+    assert raised.value.stop.conclusion == "what is left: all of it"
+    recorded = run.events[-1]
+    assert isinstance(recorded, Ended)
+    assert recorded.stop.conclusion.startswith("[23 characters"), "texts are not recorded"
+    assert run.report().stop is not None
+
+
+def test_a_refused_handoff_is_on_record_after_the_conclusion() -> None:
+    rules = StopRules(max_handoffs=2, **CONCLUDING)
+    with Guard(rules, record_texts="full").run("r", raises=False) as run:
+        for source, target in ("ab", "ba", "ab"):
+            assert run.handoff(source, target) is None
+        stop = run.result("a", text="the end", usage={"tokens": 5}, evidence={"files": {"f": "1"}})
+    assert stop is not None
+    assert (stop.rule, stop.conclusion) == ("max_handoffs", "the end")
+    assert [type(event).__name__ for event in run.events[-3:]] == ["Reported", "HandedOff", "Ended"]
+    reported = run.events[-3]
+    assert isinstance(reported, Reported)
+    assert reported.result.evidence == NO_EVIDENCE
+    assert run.report().usage.tokens == 5
+
+
+@pytest.mark.parametrize("how", ["handoff", "end", "error"])
+def test_without_another_text_the_run_ends_by_the_rule_that_stopped_it(how: str) -> None:
+    guard = Guard(StopRules(**CONCLUDING))
+    with suppress(RuntimeError), guard.run("r", raises=False) as run:
+        for _ in range(3):
+            run.handoff("a", "b")
+            run.handoff("b", "a")
+        if how == "handoff":
+            run.handoff("a", "b")
+        if how == "error":
+            raise RuntimeError
+    assert guard.last is not None
+    stop = guard.last.stop
+    assert stop is not None
+    assert (stop.rule, stop.conclusion) == ("repeated_pattern", "")
+
+
+def test_the_last_step_is_the_conclusion_and_no_budget_is_overdrawn_for_one() -> None:
+    rules = StopRules(max_steps=3, **CONCLUDING)
+    with Guard(rules).run("r", raises=False) as run:
+        assert run.result("a", text="one") is None
+        assert run.result("a", text="two") is None
+        stop = run.result("a", text="three")
+    assert stop is not None
+    assert (stop.rule, stop.conclusion) == ("max_steps", "three")
+    dear = StopRules(max_tokens=10, same_error_limit=2, **CONCLUDING)
+    red = {"checks": [{"command": "pytest", "exit_code": 1, "stderr": "boom"}]}
+    with Guard(dear).run("r", raises=False) as run:
+        run.result("a", evidence=red)
+        stop = run.result("a", evidence=red, usage={"tokens": 10})
+    assert stop is not None
+    assert stop.rule == "same_error"
+
+
+def test_a_dry_run_says_where_a_conclusion_would_have_been_asked_for() -> None:
+    with Guard(StopRules(**CONCLUDING), dry_run=True).run("r") as run:
+        ping_pong(run)
+    rungs = [entry.rung for entry in run.would_have if entry.rule == "repeated_pattern"]
+    assert rungs == ["nudge", "conclude", "stop"]

@@ -298,6 +298,7 @@ UNSEEN: dict[str, tuple[Limits, list[GuardedEvent]]] = {
     "status": (Limits(), [ended(StopRule.SAME_ERROR)]),
     "completed_badly": (Limits(), [ended(status="aborted_stuck")]),
     "stop": (Limits(), [ended(seen=2**60)]),
+    "conclusion": (Limits(), [ended(conclusion="c" * 10_001)]),
     "warning": (Limits(), [Warned(at=NOW, code="marker_ignored", message="m")]),
     "nudging_rule": (Limits(), [nudged(StopRule.BUDGET)]),
     "nudging_end": (Limits(), [nudged(StopRule.CLOSED)]),

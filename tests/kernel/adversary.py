@@ -170,8 +170,9 @@ def key(plan: Oracle, run: Run) -> object:
         )
     )
     if run.kind == "team":
-        counts = run.ledger.steps, run.ledger.handoffs, run.asks, tuple(sorted(run.done))
-        return tokens, counts, _loops(run) if has_redirects(plan) else ()
+        counts = run.ledger.steps, run.ledger.handoffs, run.asks, run.concluding is not None
+        loops = _loops(run) if has_redirects(plan) else ()
+        return tokens, counts, tuple(sorted(run.done)), loops
     blocks = tuple(sorted((f, b.heads, tuple(sorted(b.arrived))) for f, b in run.blocks.items()))
     asks = run.asks if plan.certificate.asks == ASKS_MAX else 0
     return tokens, blocks, tuple(sorted(run.reworks.items())), asks

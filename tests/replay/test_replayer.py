@@ -385,7 +385,7 @@ def test_a_recording_that_does_not_follow_from_its_definition_says_where():
     found = replay_report(d.events, lambda _id, _version: other, given)
     assert found.verdict is Verdict.UNLIKE
     assert found.told == (
-        "cannot be replayed: event 21 does not follow from version 1 of 't'; "
+        "cannot be replayed: event 22 does not follow from version 1 of 't'; "
         "it may have been recorded by another version of Handrail"
     )
 

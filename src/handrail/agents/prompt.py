@@ -19,7 +19,7 @@ from handrail.agents.dispatch_input import step_id_of
 from handrail.kernel.definition.limits import LIMITS
 from handrail.kernel.result import Outcome
 from handrail.kernel.run.text_protocol import COMPLETE_MARKER, HANDOFF_WORD, TERMINATE_MARKER
-from handrail.kernel.stop.ladder import describe_nudge
+from handrail.kernel.stop.ladder import CONCLUDING_TEXT, describe_nudge
 from handrail.views.dispatches import Briefing, Colleague, DispatchView, ResearchGoal, TaskBrief
 
 ANSWER_TOOL = "answer"
@@ -301,6 +301,8 @@ def _assignment_parts(dispatch: DispatchView) -> Iterator[str]:
         )
     if dispatch.nudge is not None:
         yield describe_nudge(dispatch.nudge)
+    if dispatch.concluding:
+        yield CONCLUDING_TEXT
     if dispatch.answer:
         yield _fenced_part("You asked a person:", dispatch.question or "")
         yield _fenced_part("The answer:", dispatch.answer)

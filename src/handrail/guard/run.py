@@ -67,7 +67,16 @@ from handrail.kernel.stop.early_warnings import (
     judge_warnings,
 )
 from handrail.kernel.stop.findings import FindingKind, FindingReader, StepFinding, digest_text
-from handrail.kernel.stop.ladder import Judge, Nudge, describe_nudge, is_due, judge_early
+from handrail.kernel.stop.ladder import (
+    CONCLUDING_TEXT,
+    CONCLUSION_CHARS_MAX,
+    Judge,
+    Nudge,
+    describe_nudge,
+    is_due,
+    judge_early,
+    may_conclude,
+)
 from handrail.kernel.stop.ledger import (
     Ledger,
     assess_result,
@@ -78,6 +87,7 @@ from handrail.kernel.stop.ledger import (
 )
 from handrail.kernel.stop.repetition import unrepeated_handoffs
 from handrail.kernel.stop.rules import (
+    RULES_BY_NAME,
     FiredRule,
     RuleContext,
     StopRule,
@@ -127,10 +137,13 @@ def _is_storable(reason: str) -> bool:
     return len(reason) <= REASON_CHARS_MAX and are_simple_texts(reason)
 
 
+Rung = Literal["nudge", "conclude", "stop"]
+
+
 class WouldHave(Value):
     """What a rule would have done in a dry run: nudged an agent, or stopped the run."""
 
-    rung: Literal["nudge", "stop"]
+    rung: Rung
     rule: StopRule
     step: int
     reason: str
@@ -292,6 +305,13 @@ def _record_run(events: Sequence[RunEvent], database: str, team: str) -> str:
 class GuardedRun:
     """One run: takes each handoff and each result, and returns or raises the stop."""
 
+    _nudge_text: str | None = None
+    """What the next agent should be told."""
+    _concluding: Stop | None = None
+    """Why the run ends with the next text."""
+    _refused: HandedOff | None = None
+    """The handoff on which a run was stopped that concludes: recorded with its end."""
+
     def __init__(
         self,
         guard: Guard,
@@ -322,7 +342,6 @@ class GuardedRun:
         """What the rules would have done, in a dry run: each rule once on each rung."""
         self._near: list[Nudge] = []
         """Rules that are near, as judged last; recorded if the run goes on."""
-        self._nudge_text: str | None = None
         self._clock, self._raises, self._goal = guard.clock, raises, goal
         carried, self.reader = thread_state or ThreadState(None, FindingReader())
         self._prompt: StepFinding | None = None
@@ -437,6 +456,8 @@ class GuardedRun:
             safe_text(reason, REASON_CHARS_MAX),
         )
         now, ledger = self._clock(), self._catch_up()
+        if self._concluding is not None:
+            return self._end(self._concluding, now)
         ctx = RuleContext(
             ledger,
             self.limits.early,
@@ -451,25 +472,28 @@ class GuardedRun:
         )
         handoff_fired = self._judge(judge_handoff, ctx)
         step_fired = self._judge(judge_step, ctx)
-        accepted = not step_fired and is_handoff_made(handoff_fired)
-        if not (handoff_fired or step_fired):
+        fired, accepted = [*handoff_fired, *step_fired], not step_fired
+        accepted = accepted and is_handoff_made(handoff_fired)
+        if not fired:
             self._warn_early(ON_HANDOFF, ctx, now)
-        self.events.append(
-            HandedOff(
-                at=now,
-                source=source,
-                target=target,
-                reason=reason,
-                accepted=accepted,
-                number=ledger.handoffs + 1 if accepted else 0,
-            )
+        event = HandedOff(
+            at=now,
+            source=source,
+            target=target,
+            reason=reason,
+            accepted=accepted,
+            number=ledger.handoffs + 1 if accepted else 0,
         )
         self._last_agent = source
+        if not accepted and self._may_conclude(fired, now):
+            self._refused = event
+            return self._stop_run(fired, source, now)
+        self.events.append(event)
         if accepted:
             self._has_result = False
             self._catch_up()
-        if handoff_fired or step_fired:
-            return self._stop_run([*handoff_fired, *step_fired], source, now)
+        if fired:
+            return self._stop_run(fired, source, now)
         self._record_nudges(now)
         self._refresh_fast_path()
         return None
@@ -591,6 +615,7 @@ class GuardedRun:
         """Like `result`, for values that are already validated: evidence is measured, or none."""
         if self.stop is not None or self.server_end is not None:
             return self._repeat_stop()
+        conclusion = safe_text(text, CONCLUSION_CHARS_MAX) if self.limits.ladder.conclude else ""
         agent, text = safe_name(agent), safe_text(self.recorded_text(text))
         if self._prompt is not None:
             findings = (*evidence.findings, self._prompt)
@@ -618,29 +643,35 @@ class GuardedRun:
                 Reported(at=now, step_id=agent, fence=fast_path.steps, agent=agent, result=result)
             )
             return None
-        return self._judge_result(agent, now, text, evidence, usage, milestone, task)
+        result = Result(text=text, evidence=evidence, usage=usage)
+        return self._judge_result(agent, now, result, conclusion, milestone, task)
 
     def _judge_result(
         self,
         agent: str,
         now: datetime,
-        text: str,
-        evidence: Evidence,
-        usage: Usage,
+        result: Result,
+        conclusion: str,
         milestone: str,
         task: str,
     ) -> Stop | None:
         """Check a result against all rules."""
-        ledger, limits = self._catch_up(), self.limits
-        step_fired = self._judge_next_step(agent, now)
+        ledger, limits, evidence = self._catch_up(), self.limits, result.evidence
+        step_fired = self._judge_next_step(agent, now) if self._concluding is None else []
         if step_fired:
-            return self._stop_run(step_fired, agent, now)
+            self._stop_run(step_fired, agent, now)
         step = ledger.steps + self._has_result
+        if self._concluding is not None:
+            result = Result(text=result.text, usage=result.usage)
+            event = Reported(at=now, step_id=agent, fence=step, agent=agent, result=result)
+            self.events.append(event)
+            return self._end(replace(self._concluding, conclusion=conclusion), now)
+        if step_fired:
+            return self.stop
         self._has_result = True
         assessment = assess_result(
             ledger, limits, agent, evidence, task=task, milestone=milestone, paths=self._paths
         )
-        result = Result(text=text, evidence=evidence, usage=usage)
         self.events.append(
             Reported(
                 at=now,
@@ -734,14 +765,16 @@ class GuardedRun:
 
     def complete(self, reason: str = "the guarded block ended") -> None:
         """End the run as completed; does nothing if a rule ended the run before."""
-        self._conclude(TerminalStatus.DONE_SUCCESS, StopRule.COMPLETED, reason)
+        self._finish(TerminalStatus.DONE_SUCCESS, StopRule.COMPLETED, reason)
 
     def fail(self, reason: str) -> None:
         """End the run as failed: the host program gave up."""
-        self._conclude(TerminalStatus.ABORTED_STUCK, StopRule.AGENT_LOST, reason)
+        self._finish(TerminalStatus.ABORTED_STUCK, StopRule.AGENT_LOST, reason)
 
-    def _conclude(self, status: TerminalStatus, rule: StopRule, reason: str) -> None:
-        if self.stop is None:
+    def _finish(self, status: TerminalStatus, rule: StopRule, reason: str) -> None:
+        if self._concluding is not None:
+            self._record_end(self._concluding, self._clock())  # nothing was said any more
+        elif self.stop is None:
             self._fast_path.moves_left = 0
             self.stop = Stop(
                 rule=rule, reason=safe_text(reason, REASON_CHARS_MAX), agent=self._last_agent
@@ -762,13 +795,15 @@ class GuardedRun:
         if not self.dry_run:
             return fired
         for rule in fired:
+            if self.limits.ladder.conclude and RULES_BY_NAME[rule.rule].on_ladder:
+                self._note("conclude", rule.rule, ctx.step, rule.reason)
             self._note("stop", rule.rule, ctx.step, rule.reason)
         for nudge in self._near:
             self._note("nudge", nudge.rule, ctx.step, describe_nudge(nudge))
         self._near.clear()
         return []
 
-    def _note(self, rung: Literal["nudge", "stop"], rule: StopRule, step: int, reason: str) -> None:
+    def _note(self, rung: Rung, rule: StopRule, step: int, reason: str) -> None:
         """Note, and record, what a rule would have done, once."""
         if any((entry.rung, entry.rule) == (rung, rule) for entry in self.would_have):
             return
@@ -812,15 +847,35 @@ class GuardedRun:
             raise stop_error(self.stop, self)
         return self.stop
 
-    def _stop_run(self, fired: list[FiredRule], agent: str, now: datetime) -> Stop:
-        """End the run. The caller has caught up the ledger before."""
+    def _stop_run(self, fired: list[FiredRule], agent: str, now: datetime) -> Stop | None:
+        """End the run, or let the agent conclude it. The ledger has caught up before."""
         self._fast_path.moves_left = 0
-        self.stop = build_stop(fired, agent, self._ledger, self.limits.profile)
+        stop = build_stop(fired, agent, self._ledger, self.limits.profile)
+        if self._may_conclude(fired, now):
+            self._concluding, self._nudge_text = stop, CONCLUDING_TEXT
+            return None
+        return self._end(stop, now)
+
+    def _may_conclude(self, fired: list[FiredRule], now: datetime) -> bool:
+        ledger, limits = self._ledger, self.limits
+        steps = ledger.steps - 1 + self._has_result  # the turn's first result is its step
+        ctx = RuleContext(ledger, limits, ran=self._elapsed(now), step=ledger.steps)
+        return may_conclude(limits, steps, [*fired, *judge_step(ctx)])
+
+    def _end(self, stop: Stop, now: datetime) -> Stop:
+        """Record the end, and raise or return the stop."""
+        self._record_end(stop, now)
+        if self._raises:
+            raise stop_error(stop, self)
+        return stop
+
+    def _record_end(self, stop: Stop, now: datetime) -> None:
+        self.stop, self._concluding = stop, None
         goal_met = (
             bool(self._goal) and self._ledger.measured.checks.get(short_key(self._goal)) == ""
         )
-        status = terminal_status_of(self.stop.rule, goal_met=goal_met)
-        self.events.append(Ended(at=now, status=status, stop=self.stop))
-        if self._raises:
-            raise stop_error(self.stop, self)
-        return self.stop
+        if self._refused is not None:
+            self.events.append(replace(self._refused, at=now))
+        status = terminal_status_of(stop.rule, goal_met=goal_met)
+        recorded = replace(stop, conclusion=self.recorded_text(stop.conclusion))
+        self.events.append(Ended(at=now, status=status, stop=recorded))

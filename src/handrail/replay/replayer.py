@@ -132,7 +132,9 @@ class _Replayer:
         deadline = self._duration_deadline(event)
         if deadline is not None and deadline <= event.at and self._is_before_clock(deadline, event):
             # A recorded duration stop keeps its time; a new one happens at the deadline.
-            is_recorded_late = isinstance(event, Ended) and event.stop.rule is StopRule.MAX_DURATION
+            is_recorded_late = isinstance(event, Ended) and (
+                event.stop.rule is StopRule.MAX_DURATION or self.run.concluding is not None
+            )
             at = (
                 event.at if is_recorded_late else max(deadline, self.events[self.next_index - 1].at)
             )
@@ -192,10 +194,17 @@ class _Replayer:
         return self._diverge([]) if not produced else None
 
     def _diverge(self, produced: list[RunEvent]) -> ReplayOutcome:
-        """Return the outcome at a difference: a new end, a missing end, or a mismatch."""
+        """Return the outcome at a difference: a new end, a missing end, or a mismatch. No agent is
+        there to conclude a run that only the other rules stop."""
         if any(isinstance(event, Ended) for event in produced):
             return ReplayOutcome(replay_events(produced, self.run))
+        if any(map(_is_concluding, produced)):
+            builder = DecisionBuilder(self.plan, replay_events(produced, self.run), produced[-1].at)
+            builder.stop([], "")
+            return ReplayOutcome(builder.run)
         upcoming = self.events[self.next_index : self.next_index + END_DISTANCE_EVENTS_MAX]
+        if any(map(_is_concluding, upcoming)):
+            return ReplayOutcome(self.run, continues_past_end=True)
         end_rules = [event.stop.rule for event in upcoming if isinstance(event, Ended)]
         is_redirected = any(map(_is_redirect, (*produced[:1], *upcoming[:1])))
         if is_redirected or (end_rules and end_rules[0] not in UNPOSTPONABLE_ENDS):
@@ -212,10 +221,15 @@ def _is_redirect(event: RunEvent) -> bool:
     return isinstance(event, HandedOff) and bool(event.proposed)
 
 
+def _is_concluding(event: RunEvent) -> bool:
+    return isinstance(event, Offered) and event.concluding is not None
+
+
 def _comparison_key(event: RunEvent) -> tuple[object, ...]:
     """Return the fields to compare. Texts and figures are left out: their wording may have changed
     since, or they follow from the limits."""
-    return type(event), *(getattr(event, name) for name in COMPARED_FIELDS.get(type(event), ()))
+    fields = COMPARED_FIELDS.get(type(event), ())
+    return type(event), _is_concluding(event), *(getattr(event, name) for name in fields)
 
 
 COMPARED_FIELDS: dict[type[RunEvent], tuple[str, ...]] = {
@@ -293,6 +307,10 @@ def _on_answered(replayer: _Replayer, builder: DecisionBuilder, event: Answered)
 
 
 def _on_reported(replayer: _Replayer, builder: DecisionBuilder, event: Reported) -> None:
+    stop = builder.run.concluding
+    if stop is not None:
+        team.conclude(builder, builder.run.positions[event.step_id], stop, event.result)
+        return
     (team if builder.run.kind == "team" else workflow).report(
         builder, builder.run.positions[event.step_id], event.result
     )

@@ -276,6 +276,9 @@ class InvariantChecker:
             expect(has_lock == (node.config.kind == "commit"), "a commit needs the lock", event)
         self.fence = visit.fence = event.fence
         self._count_figure("dispatches")
+        expect(self.run.concluding is None, "nothing is offered after a conclusion", event)
+        allowed = event.concluding is None or self.run.limits.ladder.conclude
+        expect(allowed, "a run concludes where it may", event)
 
     def _on_claimed(self, event: Claimed) -> None:
         visit = self.visits[event.step_id]

@@ -298,7 +298,7 @@ def _draw_soft_limits(rng: Random) -> dict[str, Any]:
 
 
 def _draw_ladder(rng: Random) -> dict[str, Any]:
-    return {"ladder": {"nudge": rng.random() < 0.7}}
+    return {"ladder": {"nudge": rng.random() < 0.7, "conclude": rng.random() < 0.4}}
 
 
 def random_team(

@@ -157,3 +157,5 @@ class DispatchView(View, tag="step", tag_field="kind"):
     """Why this agent has the turn, if another was proposed."""
     nudge: Nudge | None = None
     """A stop rule that is near."""
+    concluding: bool = False
+    """Whether the run ends after this dispatch: then only the text of its result counts."""

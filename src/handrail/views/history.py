@@ -140,6 +140,7 @@ class StopView(View):
     also: tuple[str, ...]
     remedy: str
     remaining: tuple[str, ...]
+    conclusion: str
     code: str
     alike: tuple[AlikeView, ...]
     effects: tuple[EffectView, ...]
@@ -170,6 +171,7 @@ def stop_view(stop: Stop | None) -> StopView | None:
         also=tuple(rule.value for rule in stop.also),
         remedy=stop.remedy,
         remaining=stop.remaining,
+        conclusion=stop.conclusion,
         code=stop.code or stop.rule.value,
         alike=tuple(AlikeView(step=a.step, kind=a.kind, what=a.what) for a in stop.alike),
         effects=tuple(EffectView(step=e.step, agent=e.agent, tool=e.tool) for e in stop.effects),

@@ -161,6 +161,11 @@ class Dispatch:
         return self.position.nudge
 
     @property
+    def concluding(self) -> bool:
+        """Whether the run ends after this dispatch: then only the text of its result counts."""
+        return self.run.concluding is not None
+
+    @property
     def remaining(self) -> int:
         """The measure: how many events the run may still take without a person."""
         return measure(self.plan, self.run)
@@ -264,6 +269,7 @@ def dispatch_view(
         question=dispatch.question or None,
         redirected=dispatch.redirected,
         nudge=dispatch.nudge,
+        concluding=dispatch.concluding,
     )
 
 

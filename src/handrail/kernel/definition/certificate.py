@@ -433,18 +433,23 @@ def bound_team(team: Team, limits: Limits, settings: Settings) -> Bound:
     """Compute the certificate of a valid team from hard limits and handoff graph (K19, K20).
 
     Each visit takes at most `protocol_error_limit` dispatches, and each question of an agent one
-    more. The handoff out of the last step that max_steps allows still happens.
+    more. The handoff out of the last step that max_steps allows still happens. A conclusion takes
+    one dispatch more, the last of max_steps (K29); a walk that the graph ends is not ended by a
+    limit, so that only a soft rule can bring a conclusion after it.
     """
-    handoffs = _smallest(limits.max_handoffs, longest_walk(team, to_review=True), limits.max_steps)
-    turns = (
-        _smallest(limits.max_handoffs, longest_walk(team, to_review=False), limits.max_steps) + 1
-    )
-    dispatches = _smallest(turns * limits.protocol_error_limit + ASKS_MAX, limits.max_steps)
+    steps, walk = limits.ordinary_steps, longest_walk(team, to_review=False)
+    handoffs = _smallest(limits.max_handoffs, longest_walk(team, to_review=True), steps)
+    turns = _smallest(limits.max_handoffs, walk, steps) + 1
+    structural = turns * limits.protocol_error_limit + ASKS_MAX
+    dispatches = _smallest(structural, steps)
     asks = min(ASKS_MAX, dispatches)
     is_exact = not any(
         any(task.once for task in agent.tasks) or _redirects_beyond_handoffs(agent)
         for agent in team.agents
     )
+    walk_ends = walk is not None and dispatches == structural
+    concludes = limits.ladder.conclude and (steps is None or steps != limits.max_steps)
+    dispatches += concludes
     return Bound(
         dispatches=dispatches,
         handoffs=handoffs,
@@ -453,7 +458,7 @@ def bound_team(team: Team, limits: Limits, settings: Settings) -> Bound:
         asks=asks,
         time=_service_time_of_team(team, limits, settings, dispatches, asks),
         tight={
-            "dispatches": is_exact,
+            "dispatches": is_exact and not (concludes and walk_ends),
             "handoffs": is_exact,
             "transitions": is_exact,
             "questions": team.review is None or _is_review_reachable(team, limits),
@@ -471,7 +476,7 @@ def _is_review_reachable(team: Team, limits: Limits) -> bool:
     steps = handoff_distances(team)
     finishing = (*team.review.after, team.terminator) if team.review is not None else ()
     needed = min([steps[name] for name in finishing if name in steps], default=None)
-    hard = [limit for limit in (limits.max_handoffs, limits.max_steps) if limit is not None]
+    hard = [limit for limit in (limits.max_handoffs, limits.ordinary_steps) if limit is not None]
     return needed is not None and all(needed < limit for limit in hard)
 
 

@@ -126,12 +126,12 @@ def _team_slack(team: Team, limits: Limits) -> Iterator[Slack]:
             continue
         if limits.max_handoffs is not None:
             yield Slack(limit="max_handoffs", way=way, needed=handoffs, allowed=limits.max_handoffs)
-        if limits.max_steps is not None:
+        if limits.ordinary_steps is not None:
             yield Slack(
                 limit="max_steps",
                 way=way,
                 needed=handoffs + 1 if team.review is None else handoffs,
-                allowed=limits.max_steps,
+                allowed=limits.ordinary_steps,
             )
 
 

@@ -43,9 +43,11 @@ class Constraints(Value):
 
 
 class Ladder(Value):
-    """What comes before a stop: with `nudge`, agents are told one short of a limit."""
+    """What comes before a stop: with `nudge`, agents are told one short of a limit; with
+    `conclude`, the agent of a team whose turn it was gives one last answer (K29)."""
 
     nudge: bool = True
+    conclude: bool = False
 
 
 class StopRules(Value):
@@ -107,6 +109,13 @@ class Limits(Value, dict=True, gc=True):
     def judges_findings(self) -> bool:
         """Whether the soft rules look at what each step found, not at names and claims alone."""
         return self.profile in FINDING_PROFILES
+
+    @property
+    def ordinary_steps(self) -> int | None:
+        """`max_steps` without the one that is left for a conclusion, if there is more than one."""
+        if self.max_steps is None or self.max_steps < 2 or not self.ladder.conclude:
+            return self.max_steps
+        return self.max_steps - 1
 
     @cached_property
     def early(self) -> "Limits":
@@ -245,7 +254,8 @@ LIMITS: dict[str, LimitInfo] = {
         "`measured`)"
     ),
     "ladder": LimitInfo(
-        meaning="(what comes before a stop; `nudge`: the next agent is told one short of a limit)"
+        meaning="(what comes before a stop; `nudge`: the next agent is told one short of a limit; "
+        "`conclude`: a stopped team's agent gives one last answer, with the last of `max_steps`)"
     ),
     "profile": LimitInfo(meaning="the column that fills what is not set"),
 }
@@ -316,7 +326,11 @@ def resolve_limits(
         if value is not UNSET and name != "constraints":
             filled[name] = value
     base = PROFILES[profile if rules.profile is UNSET else rules.profile]
-    return msgspec.structs.replace(base, **filled)
+    limits = msgspec.structs.replace(base, **filled)
+    if kind == "workflow" and limits.ladder.conclude:  # a workflow's end is its structure's
+        ladder = msgspec.structs.replace(limits.ladder, conclude=False)
+        return msgspec.structs.replace(limits, ladder=ladder)
+    return limits
 
 
 def scale_limits(base: Limits, scope: object) -> Limits:

@@ -346,7 +346,9 @@ def _report(builder: DecisionBuilder, command: Report) -> Refusal | None:
     if result.outcome is not None and type(result.outcome) is not Outcome:
         # a Python caller may pass the plain string
         result = replace(result, outcome=Outcome(result.outcome))
-    if command.malformed and builder.run.kind == "workflow":
+    if builder.run.concluding is not None:
+        team.conclude(builder, position, builder.run.concluding, result)
+    elif command.malformed and builder.run.kind == "workflow":
         workflow.handle_malformed(builder, position, command.malformed, result)
     elif command.malformed:
         team.handle_fault(builder, position, "malformed", command.malformed, result)

@@ -40,6 +40,7 @@ from handrail.kernel.run.state import (
     Position,
     PositionPhase,
     Run,
+    Stop,
     build_stop,
     goal_command,
     to_timedelta,
@@ -50,7 +51,7 @@ from handrail.kernel.stop.early_warnings import (
     WarningJudges,
     judge_warnings,
 )
-from handrail.kernel.stop.ladder import Judge, Nudge, is_due, judge_early
+from handrail.kernel.stop.ladder import Judge, Nudge, is_due, judge_early, may_conclude
 from handrail.kernel.stop.ledger import assess_result, find_edge, short_key
 from handrail.kernel.stop.rules import (
     FiredRule,
@@ -163,6 +164,15 @@ class DecisionBuilder:
             return
         if self._nudges:
             self.record_nudges()
+        self._offer(position, role, lock)
+
+    def _offer(
+        self,
+        position: Position,
+        role: str,
+        lock: int | None = None,
+        concluding: Stop | None = None,
+    ) -> None:
         repositories = self.plan.commit_repositories
         self.emit(
             Offered(
@@ -173,19 +183,39 @@ class DecisionBuilder:
                 role=role,
                 lock=lock,
                 repository="" if lock is None else repositories.get(position.step_id, "default"),
+                concluding=concluding,
             )
         )
 
     def stop(self, fired: list[FiredRule], agent: str) -> None:
-        """End the run by the first of the rules that fired, in the order of the table."""
+        """End the run by the first of the rules that fired, in the order of the table; perhaps
+        after a conclusion. A run that concludes already ends by the rule that stopped it."""
+        if self.run.concluding is not None:
+            self.end(self.run.concluding)
+            return
         stop = build_stop(fired, agent, self.run.ledger, self.run.limits.profile)
-        self.emit(
-            Ended(
-                at=self.now,
-                status=terminal_status_of(stop.rule, goal_met=is_goal_met(self.run)),
-                stop=stop,
-            )
-        )
+        position, self._nudges = self._concluding_position(fired), ()
+        if position is None:
+            self.end(stop)
+        else:
+            role = self.plan.agents[position.step_id].effective_role
+            self._offer(position, role, concluding=stop)
+
+    def end(self, stop: Stop) -> None:
+        status = terminal_status_of(stop.rule, goal_met=is_goal_met(self.run))
+        self.emit(Ended(at=self.now, status=status, stop=stop))
+
+    def _concluding_position(self, fired: list[FiredRule]) -> Position | None:
+        """Return where a stopped team concludes: None if it may not, or has no step, no money or
+        no time left for it (K29)."""
+        run = self.run
+        if not run.limits.ladder.conclude or self.plan.is_guarded or run.paused_at is not None:
+            return None
+        steps = run.ledger.steps - run.ledger.steps_before
+        if not may_conclude(run.limits, steps, [*fired, *self.judge_step()]):
+            return None
+        (position,) = run.positions.values()
+        return position if position.step_id in self.plan.agents else None
 
     def record_fault(
         self, position: Position, code: str, message: str, result: Result

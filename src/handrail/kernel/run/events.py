@@ -67,6 +67,8 @@ class Offered(Event):
     lock: int | None = None
     """The commit lock's fence, at a commit node."""
     repository: str = ""
+    concluding: Stop | None = None
+    """Why the run ends after this dispatch, of which only the text counts."""
 
 
 class DispatchEvent(Event):

@@ -306,6 +306,7 @@ def _apply_offered(run: Run, event: Offered) -> Run:
             ),
         },
         nudge=None,
+        concluding=event.concluding,
     )
 
 
@@ -506,6 +507,7 @@ def _renew_stretch(run: Run, event: Moved) -> Run:
         last_targets={},
         redirected=(),
         nudge=None,
+        concluding=None,
     )
 
 
@@ -542,6 +544,7 @@ def _apply_ended(run: Run, event: Ended) -> Run:
         positions={},
         blocks={},
         pending_approvals={},
+        concluding=None,
         phase="terminated" if run.kind == "team" else run.phase,
     )
 

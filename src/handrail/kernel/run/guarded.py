@@ -58,7 +58,7 @@ from handrail.kernel.run.events import (
     warning_key,
 )
 from handrail.kernel.run.state import ApprovalKind, Position, Run
-from handrail.kernel.stop.ladder import Nudge, is_due
+from handrail.kernel.stop.ladder import CONCLUSION_CHARS_MAX, Nudge, is_due
 from handrail.kernel.stop.ledger import continue_thread
 from handrail.kernel.stop.rules import RULES_BY_NAME, StopRule, terminal_status_of
 
@@ -206,6 +206,8 @@ def _end_problem(event: Ended) -> str:
     figures = [figure for figure in (stop.limit, stop.seen) if isinstance(figure, int | float)]
     if not all(-FIGURE_MAX <= figure <= FIGURE_MAX for figure in figures):
         return f"limit or seen of the stop is not within {-FIGURE_MAX:,} and {FIGURE_MAX:,}"
+    if len(stop.conclusion) > CONCLUSION_CHARS_MAX:
+        return f"the stop's conclusion has more than {CONCLUSION_CHARS_MAX:,} characters"
     return ""
 
 

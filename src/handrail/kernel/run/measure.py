@@ -2,7 +2,8 @@
 
 Workflow: for each position the rest of its visit and of the way after it; for each open block the
 way after its merge; for each rework rule whose scope is open, its reworks left times their cost.
-Team: four events (offered, claimed, reported, handed over) for each step the limits still allow.
+Team: four events (offered, claimed, reported, handed over) for each step the limits still allow,
+and three (offered, claimed, reported) for a conclusion.
 Both: a question and its answer for each ask left, and the end. `rank.py` holds the tables.
 """
 
@@ -28,6 +29,10 @@ PHASE_EVENTS = {
 EVENTS_PER_ASK = EVENTS_PER_STEP + 1
 """An agent's question costs an extra dispatch besides question and answer."""
 EVENTS_PER_END = 1
+EVENTS_PER_CONCLUSION = 3
+"""Events of a concluding dispatch: offered, claimed, reported or lost."""
+CONCLUDING_EVENTS = {PositionPhase.OFFERED: 2, PositionPhase.CLAIMED: 1}
+"""Events left of it, by phase."""
 
 
 def measure(plan: Plan, run: Run) -> int:
@@ -96,6 +101,8 @@ def _visit_events_left(plan: Plan, run: Run, position: Position) -> int:
 def _team_measure(plan: Plan, run: Run) -> int:
     """EVENTS_PER_STEP for each dispatch the limits allow, the current one included, and the end."""
     position = next(iter(run.positions.values()))
+    if run.concluding is not None:
+        return CONCLUDING_EVENTS.get(position.phase, 0) + EVENTS_PER_END
     if (
         position.phase is PositionPhase.ASKED
         and not run.pending_approvals[position.approval_id].own
@@ -112,6 +119,7 @@ def _team_measure(plan: Plan, run: Run) -> int:
     steps = _steps_left(run, position, 1 if in_hand else 0)
     review = plan.team.review
     tail = EVENTS_PER_END if review is None else EVENTS_PER_END + 1 + review.quorum
+    tail += EVENTS_PER_CONCLUSION if run.limits.ladder.conclude else 0
     return EVENTS_PER_STEP * steps + PHASE_EVENTS[position.phase] + tail
 
 
@@ -121,7 +129,7 @@ def _steps_left(run: Run, position: Position, in_hand: int) -> int:
     if limits.max_handoffs is not None:
         handoffs = limits.max_handoffs - (ledger.handoffs - ledger.handoffs_before)
         left.append((handoffs + 1) * limits.protocol_error_limit - position.faults)
-    if limits.max_steps is not None:
-        left.append(limits.max_steps - (ledger.steps - ledger.steps_before) + in_hand)
+    if limits.ordinary_steps is not None:
+        left.append(limits.ordinary_steps - (ledger.steps - ledger.steps_before) + in_hand)
     assert left, "a valid team has one of the two limits"
     return max(0, min(left))

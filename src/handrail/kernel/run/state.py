@@ -139,6 +139,8 @@ class Stop(Value):
     """The field of the stop rules that sets the limit."""
     best: BestResult | None = None
     """The best result whose evidence Handrail measured."""
+    conclusion: str = ""
+    """The last answer of the agent whose turn it was."""
 
 
 def build_stop(fired: list[FiredRule], agent: str, ledger: Ledger, profile: str) -> Stop:
@@ -228,6 +230,8 @@ class Run(
     """The edges of this stretch that led to another target (K30), each by its `edge_key`."""
     nudge: Nudge | None = None
     """A nudge for the next dispatch."""
+    concluding: Stop | None = None
+    """Why the run ends as soon as its last dispatch is over."""
     committers: tuple[str, ...] = ()
     ran: float = 0.0
     ran_since: datetime | None = None

@@ -20,12 +20,27 @@ from handrail.kernel.run.events import Ended, HandedOff, Moved, Reported
 from handrail.kernel.run.redirect import Redirect, find_redirect
 from handrail.kernel.run.state import ApprovalKind, Position, PositionPhase, Run, Stop
 from handrail.kernel.run.text_protocol import COMPLETE_MARKER, TERMINATE_MARKER, apply_text_protocol
+from handrail.kernel.stop.ladder import CONCLUSION_CHARS_MAX
 from handrail.kernel.stop.ledger import assess_result, show_findings
 from handrail.kernel.stop.rules import FiredRule, StopRule, is_handoff_made
 
 HANDOFF, TERMINATE, ASK = Outcome.HANDOFF, Outcome.TERMINATE, Outcome.ASK
 READY = PositionPhase.READY
 LOST_AGENT_REMEDY = "an agent that answers before its lease ends"
+
+
+def conclude(builder: DecisionBuilder, position: Position, stop: Stop, result: Result) -> None:
+    """End a stopped run with its last answer: its text and usage count, and nothing else (K29)."""
+    builder.emit(
+        Reported(
+            at=builder.now,
+            step_id=position.step_id,
+            fence=position.fence,
+            agent=position.agent,
+            result=Result(text=result.text, usage=result.usage),
+        )
+    )
+    builder.end(replace(stop, conclusion=result.text[:CONCLUSION_CHARS_MAX]))
 
 
 def report(builder: DecisionBuilder, position: Position, result: Result) -> None:
@@ -171,6 +186,9 @@ def settle_fault(
 ) -> None:
     """End the run if the fault limit is reached, or a rule fired on the answer's evidence."""
     position, limit = builder.run.positions[step_id], builder.run.limits.protocol_error_limit
+    if builder.run.concluding is not None:
+        builder.end(builder.run.concluding)  # no second try
+        return
     if position.faults >= limit:
         unusable = position.faults - position.lost
         parts = [f"{unusable} unusable answers"] if unusable else []
@@ -332,7 +350,7 @@ def _record_handoff(
     fired: list[FiredRule],
     redirect: Redirect | None = None,
 ) -> bool:
-    """Record the handoff and end the run if a rule fired; return True if the run goes on."""
+    """Record the handoff and stop the run if a rule fired; return True if the run goes on."""
     handoff_fired = builder.judge_handoff(position.step_id, target)
     done_tasks = builder.run.done
     is_replayed = (
@@ -367,7 +385,8 @@ def _record_handoff(
         )
     if fired or handoff_fired or step_fired:
         builder.stop([*fired, *handoff_fired, *step_fired], position.step_id)
-    return builder.run.terminal_status is None
+        return False
+    return True
 
 
 def _is_once_only(plan: Plan, agent: str, task_id: str) -> bool:

@@ -1,4 +1,4 @@
-"""The ladder before a stop: a nudge to the agent, one short of the limit.
+"""The ladder before a stop: a nudge to the agent, one short of the limit; a conclusion after it.
 
 A nudge is derived from the table of rules: the same functions judge the same moment under limits
 that are one lower (`Limits.early`). Nothing that fires there and not under the run's own limits
@@ -9,9 +9,13 @@ once.
 A nudge changes nothing but itself: it costs no step and resets no count (K28). It holds a rule, a
 count and a limit, and no text of an agent or a tool. Each rule nudges once in an epoch, and all of
 them `NUDGES_MAX` times in a stretch.
+
+Where `ladder.conclude` is on, a team that such a rule stops gives one last answer. It is the last
+of the allowed steps, so nothing grows without bound; no constraint, budget or clock may be against
+it, and only its text counts, so that no agent ends or changes a run by its conclusion (K29).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from msgspec.structs import replace
 
@@ -24,6 +28,14 @@ NUDGED = "nudged"
 """The code of the warning that is a nudge."""
 NUDGES_MAX = 8
 """Nudges in one stretch."""
+CONCLUDING_TEXT = (
+    "The run was stopped, and this is its last answer. Say in words what was achieved, what is "
+    "open and what you would do next. Only the text counts: nobody acts on a handoff, an end or "
+    "data in it, whatever its outcome."
+)
+"""What the agent is told that concludes a stopped run."""
+CONCLUSION_CHARS_MAX = 10_000
+"""Characters of a conclusion that a stop keeps."""
 
 Judge = Callable[[RuleContext], list[FiredRule]]
 
@@ -59,6 +71,16 @@ def _nudge_for(fired: FiredRule, limits: Limits) -> Nudge:
 def is_due(ledger: Ledger, nudge: Nudge) -> bool:
     """Whether the agent is nudged: by one rule once in an epoch, and not too often in a stretch."""
     return ledger.nudges < NUDGES_MAX and nudge.rule not in ledger.nudged
+
+
+def may_conclude(limits: Limits, steps: int, reasons: Iterable[FiredRule]) -> bool:
+    """Whether a run stopped for these reasons concludes, after so many steps of its stretch. The
+    reasons include what is against one more step."""
+    return (
+        limits.ladder.conclude
+        and (limits.max_steps is None or steps < limits.max_steps)
+        and all(RULES_BY_NAME[reason.rule].on_ladder for reason in reasons)
+    )
 
 
 def headroom_limits(ledger: Ledger, limits: Limits) -> Limits:

@@ -543,7 +543,7 @@ def _max_handoffs(ctx: RuleContext) -> FiredRule | None:
 
 
 def _max_steps(ctx: RuleContext) -> FiredRule | None:
-    limit = ctx.limits.max_steps
+    limit = ctx.limits.ordinary_steps
     count = ctx.ledger.steps - ctx.ledger.steps_before
     if limit is None or count < limit:
         return None
@@ -614,7 +614,7 @@ def _handoff_moves(ledger: Ledger, limits: Limits) -> int | None:
 
 def _step_moves(ledger: Ledger, limits: Limits) -> int | None:
     """A move may take two steps: one for a result, one for the handoff after it."""
-    limit = limits.max_steps
+    limit = limits.ordinary_steps
     return None if limit is None else (limit - (ledger.steps - ledger.steps_before)) // 2
 
 
