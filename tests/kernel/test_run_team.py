@@ -540,7 +540,7 @@ def test_a_run_with_measured_progress_each_round_goes_on_past_the_soft_limits() 
     assert run.run.ledger.edges[edge_key("planner", "coder")].total == 30
 
 
-def test_what_an_agent_merely_claims_postpones_once() -> None:
+def test_ticket_states_that_agents_merely_claim_postpone_eight_times() -> None:
     run = DrivenRun(PAIR)
     for i in range(20):
         if run.run.has_ended:
@@ -549,4 +549,5 @@ def test_what_an_agent_merely_claims_postpones_once() -> None:
         run.hand("b" if holder(run) == "a" else "a", evidence=claim)
     assert run.run.stop is not None
     assert run.run.stop.rule == "repeated_pattern"
-    assert run.run.ledger.handoffs == 7, "b's claim came before handoff 2; then six in a row"
+    assert run.run.ledger.last_progress_step == 8
+    assert run.run.ledger.handoffs == 13, "the eighth claim came with handoff 8; then five more"
