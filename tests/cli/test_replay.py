@@ -174,12 +174,12 @@ def test_runs_that_others_recorded_are_judged(here: Path):
     Path("runs.jsonl").write_text(f"{json.dumps(TRACE)}\n{json.dumps(good)}\n")
     Path("runs.jsonl.gz").write_bytes(gzip.compress(Path("runs.jsonl").read_bytes()))
     shown = told(run_command("replay", "--traces", "runs.jsonl"))
-    assert "stopped at 4 of 10: no_change" in shown
-    assert "mine: 1 of 1 good run cut, 1 of 1 failed run stopped, which saves 60.0%" in shown
+    assert "stopped at 3 of 10: no_change" in shown
+    assert "mine: 1 of 1 good run cut, 1 of 1 failed run stopped, which saves 70.0%" in shown
     as_json = ("replay", "--traces", "runs.jsonl.gz", "--view", "A", "--json")
     document = json.loads(told(run_command(*as_json)))
-    assert [item["step"] for item in document["items"]] == [4, 4]
-    assert document["groups"][0]["steps_saved"] == 6
+    assert [item["step"] for item in document["items"]] == [3, 3]
+    assert document["groups"][0]["steps_saved"] == 7
     Path("mine.yaml").write_text("no_change_limit: null\n")
     spared = told(run_command("replay", "--traces", "runs.jsonl", "--rules", "mine.yaml"))
     assert "ended by itself after 10" in spared

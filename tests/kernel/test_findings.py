@@ -45,6 +45,7 @@ def test_the_same_call_with_the_same_answer_is_the_same_finding() -> None:
         ),
         ("commit 1a2b3c4", "commit 9f8e7d6"),
         ("it is 10:07", "it is 10:09:12"),
+        ('{"created": 1731940000, "n": 1}', '{"created": 1731949999.25, "n": 1}'),
     ],
 )
 def test_times_and_ids_in_short_answers_do_not_matter(first: str, second: str) -> None:
@@ -137,17 +138,96 @@ def test_a_failure_that_says_something_has_an_error_and_a_silent_one_has_none() 
         ("status: running", None, True),
         ('{"state": "in_progress"}', False, True),
         ("not ready yet", None, True),
-        ("HTTP 429 Too Many Requests", True, True),
-        ("Error: service unavailable", None, True),
         ("Error: the process is not running", None, False),
         ("all done", None, False),
         ("running " + "x" * 400, None, False),
     ],
 )
-def test_an_answer_that_is_not_ready_is_pending(
+def test_an_answer_that_is_still_not_ready_is_pending(
     result: str, failed: bool | None, pending: bool
 ) -> None:
-    assert FindingReader().read_call("a", "t", "", result, failed=failed).pending is pending
+    reader = FindingReader()
+    first, second = (reader.read_call("a", "t", "", result, failed=failed) for _ in range(2))
+    assert not first.pending, "the first time it is news"
+    assert second.pending is pending
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments", "pending"),
+    [
+        ("bash", "sleep 30 && cat build.log", True),
+        ("wait", "{}", True),
+        ("computer", '{"action": "wait", "duration": 2}', True),
+        ("python", "time.sleep(5)\nprint(job.state)", True),
+        ("bash", "cat sleep.txt", False),
+    ],
+)
+def test_a_call_that_sleeps_and_brings_nothing_new_is_pending(
+    tool: str, arguments: str, pending: bool
+) -> None:
+    reader = FindingReader()
+    answers = ["step one", "step two of many", "step one"]
+    findings = [reader.read_call("a", tool, arguments, answer) for answer in answers]
+    assert [finding.pending for finding in findings] == [False, False, pending]
+
+
+@pytest.mark.parametrize(
+    ("result", "failed"),
+    [("HTTP 429 Too Many Requests", True), ("Error: service unavailable", None)],
+)
+def test_a_provider_that_is_away_is_pending_from_the_first_time(
+    result: str, failed: bool | None
+) -> None:
+    assert FindingReader().read_call("a", "t", "", result, failed=failed).pending
+
+
+@pytest.mark.parametrize(
+    "result",
+    [
+        '{"error": null, "rows": 3}',
+        '{"errors": [], "data": {"id": 1}}',
+        "Failed: 0, passed: 12",
+        '{"success": true}',
+        '{"note": "the error is gone"}',
+    ],
+)
+def test_an_answer_that_names_no_error_has_not_failed(result: str) -> None:
+    assert not reports_failure(result)
+
+
+@pytest.mark.parametrize(
+    "result",
+    [
+        '{"error": "no such user"}',
+        '{"success": false, "reason": "no such user"}',
+        '{"status": "error", "code": 4}',
+        '{"isError": true, "content": []}',
+        "Fehler: Datei nicht gefunden",
+        "Erreur : fichier introuvable",
+        "错误：找不到文件",
+        "ошибка: файл не найден",
+    ],
+)
+def test_a_failure_may_be_a_field_or_in_another_language(result: str) -> None:
+    assert reports_failure(result)
+
+
+def test_json_without_white_space_is_compared_word_by_word() -> None:
+    first, second, third = read_answers(
+        '{"items":[{"name":"ada","id":1},{"name":"bob","id":2}]}',
+        '{"items":[{"name":"eve","id":3},{"name":"joe","id":4}]}',
+        '{"items":[{"name":"ada","id":1},{"name":"bob","id":7}]}',
+    )
+    assert first.answer != second.answer
+    assert (third.answer, third.weak) == (first.answer, True)
+
+
+def test_a_page_in_a_language_without_spaces_is_compared_by_its_phrases() -> None:
+    page = "，".join(f"第{chr(0x4E00 + n)}章内容" for n in range(50))
+    first, second, other = read_answers(
+        page, page.replace("第丂章", "新"), "没有找到任何结果，请重试"
+    )
+    assert first.answer == second.answer != other.answer
 
 
 def test_an_unknown_result_is_not_an_empty_one() -> None:

@@ -61,11 +61,21 @@ def news_of(run: GuardedRun) -> list[News]:
 
 
 def test_the_same_call_with_the_same_answer_ends_the_run_at_the_fourth_time() -> None:
-    run = play([call("ls")] * 10)
-    assert (rule_of(run), steps_of(run)) == ("no_change", 4)
+    run = play([call("pwd"), *[call("ls")] * 10])
+    assert (rule_of(run), steps_of(run)) == ("no_change", 5)
     assert run.stop is not None
-    assert run.stop.evidence == ("step 2", "step 3", "step 4")
-    assert news_of(run) == [News.STRONG, News.NOTHING, News.NOTHING, News.NOTHING]
+    assert run.stop.evidence == ("step 3", "step 4", "step 5")
+    assert news_of(run)[1:] == [News.STRONG, News.NOTHING, News.NOTHING, News.NOTHING]
+
+
+def test_a_run_that_has_found_nothing_else_is_ended_at_the_third_time() -> None:
+    run = play([call("ls")] * 10)
+    assert (rule_of(run), steps_of(run)) == ("no_change", 3)
+    assert run.stop is not None
+    assert run.stop.evidence == ("step 1", "step 2", "step 3")
+    assert run.stop.seen == run.stop.limit == 3
+    failing = play([call("pwd"), *[call("ls", "Error: no such folder")] * 10])
+    assert (rule_of(failing), steps_of(failing)) == ("no_change", 4)
 
 
 def test_different_calls_that_meet_the_same_failure_end_the_run_at_the_third() -> None:
@@ -190,7 +200,7 @@ def test_calls_of_one_step_came_again_as_often_as_the_rarest() -> None:
 def test_checks_and_files_of_the_host_are_findings_too() -> None:
     red = {"checks": [{"command": "make", "exit_code": 2, "stderr": "no rule"}]}
     with Guard(StopRules(profile="observed")).run("r", raises=False) as run:
-        for _ in range(3):
+        for _ in range(2):
             assert run.result("a", evidence=red) is None
         stop = run.result("a", evidence=red)
         assert stop is not None

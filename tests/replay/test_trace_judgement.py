@@ -31,11 +31,11 @@ def judge(*steps: TraceStep, success: bool | None = False, **limits: int | None)
     return judge_trace(trace, replace(OBSERVED, **limits), "runs.jsonl")
 
 
-def test_a_run_that_repeats_one_call_is_stopped_at_the_fourth_time() -> None:
+def test_a_run_that_does_nothing_but_repeat_one_call_is_stopped_at_the_third_time() -> None:
     verdict = judge(*[step(result="same", tokens=10)] * 10)
-    assert (verdict.stopped, verdict.step, verdict.rule) == (True, 4, "no_change")
-    assert verdict.evidence == ("step 2", "step 3", "step 4")
-    assert verdict.tokens_saved == 60
+    assert (verdict.stopped, verdict.step, verdict.rule) == (True, 3, "no_change")
+    assert verdict.evidence == ("step 1", "step 2", "step 3")
+    assert verdict.tokens_saved == 70
 
 
 def test_warnings_stand_beside_the_verdict_with_their_steps() -> None:
@@ -49,7 +49,7 @@ def test_warnings_stand_beside_the_verdict_with_their_steps() -> None:
 
 
 def test_a_rule_that_fires_at_the_last_step_stops_nothing() -> None:
-    verdict = judge(*[step(result="same")] * 4)
+    verdict = judge(*[step(result="same")] * 3)
     assert (verdict.stopped, verdict.step, verdict.rule) == (False, None, None)
 
 
@@ -85,7 +85,7 @@ def test_verdicts_are_counted_by_dataset() -> None:
     ]
     (group,) = group_judgements(verdicts)
     assert group == GroupJudgement(
-        dataset="mine", good=2, cut=1, failed=2, caught=1, steps_failed=11, steps_saved=6
+        dataset="mine", good=2, cut=1, failed=2, caught=1, steps_failed=11, steps_saved=7
     )
 
 

@@ -15,7 +15,8 @@ Rules
    after that it is the same answer. So is a state in which numbers only grew: a counter is no news.
 4. A failed call has an error: a digest that is the same for the same failure. A silent failure has
    none, since nothing tells it from another.
-5. An answer that says "not ready" is *pending*: time counts then, not the number of calls.
+5. A call that waits is *pending* when it brings nothing new: one whose answer says "not ready", or
+   that sleeps. Time counts then, not the number of calls. So is a provider that is away.
 6. The cost is bounded. The digest is of the whole text; words are taken from its head and tail
    only, and only where one call had different answers.
 
@@ -58,17 +59,27 @@ DIGEST_BYTES = 8
 
 _NOISE = re.compile(
     r"\b\d{4}-\d\d-\d\d[T ]\d\d:\S+|\b\d{1,2}:\d\d(?::\d\d(?:[.,]\d+)?)?\b|\b0x[0-9a-f]+\b"
+    r"|\b1[5-9]\d{8}(?:\d{3})?(?:\.\d+)?\b"
     r"|\b\d+(?:\.\d+)? ?(?:ns|µs|us|ms|s|secs?|seconds?|minutes?)\b"
     r"|\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b|\b(?=\d*[a-f])(?=[a-f]*\d)[0-9a-f]{7,40}\b",
     re.IGNORECASE,
 )
 """What differs between two tries and says nothing."""
+_NO_FAILURE = r"(?![\"']?\s*[:=]\s*(?:0\b|null|none|false|\"\"|''|\[\s*\]|\{\s*\}))"
+"""What follows the name of a field that tells of no failure."""
 _FAILURE_START = re.compile(
-    r"\W{0,3}(?:error|exception|traceback|fatal|failed|failure)\b|[\w./-]{1,40}: (?:error|fatal)\b"
-    r"|(?:/bin/)?(?:ba)?sh: |\S{1,60}(?:Error|Exception)\b",
+    r"\W{0,3}(?:error|exception|traceback|fatal|failed|failure|fehler|erreur|errore|erro|ошибка"
+    rf"|错误|錯誤|エラー|오류)\b{_NO_FAILURE}|\S{{1,60}}(?:Error|Exception)\b{_NO_FAILURE}"
+    r"|[\w./-]{1,40}: (?:error|fatal)\b|(?:/bin/)?(?:ba)?sh: ",
     re.IGNORECASE,
 )
 """How answers begin that report a failure, where the host does not know."""
+_FAILURE_FIELD = re.compile(
+    r"[\"'](?:success|ok)[\"']\s*:\s*false\b|[\"']is_?error[\"']\s*:\s*true\b"
+    r"|[\"']status[\"']\s*:\s*[\"'](?:error|failed|failure)[\"']",
+    re.IGNORECASE,
+)
+"""How the first fields of a JSON object report a failure."""
 _EXCEPTION_NAME = re.compile(r"\b[A-Z]\w+(?:Error|Exception)\b")
 _PENDING = re.compile(
     r"\b(?:pending|queued|running|processing|in[ _-]progress|not (?:yet )?(?:ready|done|finished)"
@@ -83,11 +94,18 @@ _AWAY = re.compile(
 )
 """How a provider says that it is away; this is no failure of the call."""
 _TIMEOUT = re.compile(r"\btimed? ?out\b", re.IGNORECASE)
+_SLEEP = re.compile(
+    r"\bsleep[ (]\W{0,2}\d|\bstart-sleep\b|[\"']action[\"']\s*:\s*[\"']wait[\"']", re.IGNORECASE
+)
+"""How a command says that it waits."""
+_WAIT_TOOLS = frozenset(("sleep", "wait", "wait_for", "wait_seconds", "pause"))
 _ENVELOPE = re.compile(r"<[^>]*>|\b\d+\b|exit ?code|return ?code|output|\W+", re.IGNORECASE)
 """What wraps an answer and does not belong to it."""
 _FIGURES = re.compile(r"(?<!\S)[^\s\d]*+\d\S*")
 """Words with a digit. Possessive, from the start of a word: each is scanned once."""
 _NOT_WORD = re.compile(r"\W+")
+_SEPARATORS = str.maketrans(dict.fromkeys("\"'`{}[]()<>,;:=|，。、；：（）「」！？", " "))
+"""What separates words besides white space: JSON may have none."""
 
 
 class FindingKind(StrEnum):
@@ -98,6 +116,15 @@ class FindingKind(StrEnum):
     """An answer that does nothing but hand over."""
     PERSON = "person"
     """What a person, or the host, said."""
+
+
+class Likeness(StrEnum):
+    """How like an answer is to earlier answers to the same call."""
+
+    NEW = "new"
+    FIGURES = "figures"
+    """It differs from one in figures only."""
+    SAME = "same"
 
 
 class StepFinding(Value):
@@ -132,7 +159,11 @@ class _Answer:
     """An answer as later ones are compared with it; words are taken when first needed."""
 
     def __init__(self, digest: str, text: str) -> None:
-        self.digest, self._text = digest, text
+        self.digest, self._whole = digest, text
+
+    @functools.cached_property
+    def _text(self) -> str:
+        return self._whole.translate(_SEPARATORS)
 
     @functools.cached_property
     def figures(self) -> frozenset[str]:
@@ -180,7 +211,11 @@ class FindingReader:
                 kind=FindingKind.CALL, key=key, agent=agent, tool=tool, effect=effect
             )
         has_failed = failed or (failed is None and reports_failure(result))
-        if is_pending(result, has_failed=has_failed):
+        is_pending = has_failed and is_away(result)
+        answer, likeness = ("", Likeness.NEW) if is_pending else self._compare(key, result)
+        if not is_pending and likeness is not Likeness.NEW:
+            is_pending = is_sleep(tool, arguments) or (not has_failed and is_unready(result))
+        if is_pending:
             return StepFinding(
                 kind=FindingKind.CALL,
                 key=key,
@@ -189,7 +224,6 @@ class FindingReader:
                 pending=True,
                 effect=effect,
             )
-        answer, is_weak = self._compare(key, result)
         return StepFinding(
             kind=FindingKind.CALL,
             key=key,
@@ -199,7 +233,7 @@ class FindingReader:
             error=digest_text(agent, tool, answer) if has_failed and not is_silent(result) else "",
             failed=has_failed,
             timed_out=has_failed and _TIMEOUT.search(result[-COMPARED_CHARS:]) is not None,
-            weak=is_weak,
+            weak=likeness is Likeness.FIGURES,
             effect=effect,
         )
 
@@ -268,9 +302,9 @@ class FindingReader:
             answer=digest_text(contents, repr(numbers)),
         )
 
-    def _compare(self, key: str, text: str) -> tuple[str, bool]:
-        """Return the digest of the answer that the text is like, or else its own; and whether it
-        differs from that answer in figures only.
+    def _compare(self, key: str, text: str) -> tuple[str, "Likeness"]:
+        """Return the digest of the answer that the text is like, or else its own; and how like it
+        is.
         """
         answers = self._answers.setdefault(key, [])
         self._answers.move_to_end(key)
@@ -279,35 +313,45 @@ class FindingReader:
             text = _NOISE.sub("#", text)
         digest = digest_text(text)
         if any(earlier.digest == digest for earlier in answers):
-            return digest, False
+            return digest, Likeness.SAME
         if len(text) > 2 * COMPARED_CHARS:
             text = f"{text[:COMPARED_CHARS]} {text[-COMPARED_CHARS:]}"
         answer = _Answer(digest, text)
         for earlier in answers:
             if earlier.is_like(answer):
                 if earlier.figures == answer.figures:
-                    return earlier.digest, False
+                    return earlier.digest, Likeness.SAME
                 self._figures[key] = count = self._figures.get(key, 0) + 1
-                return earlier.digest, count <= FIGURES_MAX
+                is_weak = count <= FIGURES_MAX
+                return earlier.digest, Likeness.FIGURES if is_weak else Likeness.SAME
         if len(answers) < ANSWERS_KEPT:
             answers.append(answer)
         else:
             answers[-1] = answer
-        return digest, False
+        return digest, Likeness.NEW
 
 
-def is_pending(result: str, *, has_failed: bool) -> bool:
-    """Whether a short answer says that something is not ready, or a provider is away."""
-    if len(result) > PENDING_CHARS_MAX:
-        return False
-    pattern = _AWAY if has_failed else _PENDING
-    return pattern.search(result) is not None
+def is_away(result: str) -> bool:
+    """Whether a short failure says that a provider is away for now."""
+    return len(result) <= PENDING_CHARS_MAX and _AWAY.search(result) is not None
+
+
+def is_unready(result: str) -> bool:
+    """Whether a short answer says that something is not ready."""
+    return len(result) <= PENDING_CHARS_MAX and _PENDING.search(result) is not None
+
+
+def is_sleep(tool: str, arguments: str) -> bool:
+    """Whether a call lets time pass."""
+    return tool.lower() in _WAIT_TOOLS or _SLEEP.search(arguments[:COMPARED_CHARS]) is not None
 
 
 def reports_failure(result: str) -> bool:
     """Whether an answer reports a failure, by how it begins or by naming an exception."""
     start = result[:EXCEPTION_CHARS_MAX].lstrip()
     if _FAILURE_START.match(start) is not None:
+        return True
+    if start.startswith("{") and _FAILURE_FIELD.search(start) is not None:
         return True
     return len(result) < EXCEPTION_CHARS_MAX and _EXCEPTION_NAME.search(start) is not None
 

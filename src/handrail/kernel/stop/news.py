@@ -8,7 +8,8 @@ One question is asked of every step: what does it bring that was not there befor
              differs from an earlier one in figures only
     nothing  everything in the step has been there before
     blind    nothing can be seen: no text, no call, no state
-    waiting  every call says that it is not ready
+    waiting  every call waits and brings nothing new; or the step right after one that waited brings
+             nothing new, as when somebody looks again after a pause
 
 Strong news is progress: it opens an epoch, in which nothing has repeated yet. Weak news resets no
 count, but a round that brings weak news is no repetition. A blind step counts for nothing, because
@@ -88,6 +89,8 @@ class Repeats(Value):
     """Steps with weak news in this stretch."""
     waits: int = 0
     """Steps of this stretch that waited."""
+    waited: bool = False
+    """The last step waited, so that the next one may look again."""
     visit: News = News.UNSEEN
     """The news of the visit that goes on."""
     visits: str = ""
@@ -108,7 +111,7 @@ def assess_findings(repeats: Repeats, findings: Iterable[StepFinding]) -> News:
         news = _assess_finding(repeats, finding)
         if NEWS_ORDER[news] > NEWS_ORDER[strongest]:
             strongest = news
-    return strongest
+    return News.WAITING if strongest is News.NOTHING and repeats.waited else strongest
 
 
 def _assess_finding(repeats: Repeats, finding: StepFinding) -> News:
@@ -130,7 +133,10 @@ def add_findings(
     if NEWS_ORDER[news] > NEWS_ORDER[repeats.visit]:
         repeats = replace(repeats, visit=news)
     if news is News.WAITING:
-        return replace(repeats, waits=repeats.waits + 1)
+        is_wait = any(finding.pending for finding in findings)
+        return replace(repeats, waits=repeats.waits + 1, waited=is_wait)
+    if repeats.waited:
+        repeats = replace(repeats, waited=False)
     repeats = _add_suspicions(repeats, findings)
     answers, again = repeats.answers, repeats.again
     seen = [finding for finding in findings if finding.answer]
@@ -220,6 +226,20 @@ def steps_again(repeats: Repeats, findings: Iterable[StepFinding]) -> tuple[int,
         return min(counts, key=len)
     run = _same_entries(repeats)
     return tuple(entry.step for entry in reversed(repeats.trail[: max(run - 1, 0)]))
+
+
+def same_calls(repeats: Repeats, findings: Iterable[StepFinding], *, since: int) -> tuple[int, ...]:
+    """Return the steps since this one that made the same calls as the last step and got the same
+    answers, oldest first; none if the last step showed anything else.
+    """
+    if not all(finding.kind is FindingKind.CALL for finding in findings) or not repeats.trail:
+        return ()
+    newest = repeats.trail[0].digest
+    return tuple(
+        entry.step
+        for entry in reversed(repeats.trail)
+        if entry.digest == newest and entry.step >= since
+    )
 
 
 def same_texts(repeats: Repeats) -> tuple[int, ...]:

@@ -45,6 +45,7 @@ from handrail.kernel.stop.news import (
     describe_steps,
     find_cycle,
     is_stale,
+    same_calls,
     same_texts,
     steps_again,
 )
@@ -331,15 +332,19 @@ def _same_finding_failed(
 def _nothing_new(
     ctx: RuleContext, findings: tuple[StepFinding, ...], limit: int
 ) -> FiredRule | None:
-    """Fire if the same finding came again so often, with nothing new in between."""
+    """Fire if the same finding came again so often, with nothing new in between. In a run that has
+    found nothing else yet, a call counts from its first time: it has shown no other way."""
     steps = steps_again(ctx.ledger.repeats, findings)
+    often = f"{len(steps)} more times, with nothing new in between"
+    if len(steps) < limit and ctx.ledger.epoch <= 1:
+        steps = same_calls(ctx.ledger.repeats, findings, since=ctx.ledger.last_progress_step)
+        often = f"{len(steps)} times, and nothing else has been found"
     if len(steps) < limit:
         return None
     finding, evidence = _first_seen(findings), _step_citations(steps[-limit:])
     return FiredRule(
         rule=StopRule.NO_CHANGE,
-        reason=f"{ctx.agent} {_repeated_act(finding)} {len(steps)} more times, with nothing new "
-        "in between",
+        reason=f"{ctx.agent} {_repeated_act(finding)} {often}",
         limit=limit,
         seen=len(steps),
         evidence=evidence,
