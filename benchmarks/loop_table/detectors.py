@@ -289,6 +289,7 @@ class Handrail:
 DETECTORS: dict[str, MakeDetector] = {
     "Handrail, observed": Handrail,
     "Handrail, conversation": lambda: Handrail("conversation"),
+    "Handrail, strict": lambda: Handrail("strict"),
     "OpenHands": OpenHands,
     "OpenHands, same text": lambda: OpenHands(same_text=True),
     "Gemini CLI": GeminiCLI,

@@ -18,8 +18,8 @@ from handrail.client.clients import Client, SyncClient
 from handrail.guard.adapter import RunWatch, watching
 from handrail.guard.plain import agent
 from handrail.guard.sanitising import NAME_CHARS_MAX, safe_name, safe_text, safe_texts
-from handrail.guard.tool_calls import _mask_words_with_digits
 from handrail.kernel.run.events import HandedOff
+from handrail.kernel.stop.tool_claims import mask_words_with_digits
 from handrail.testing.clock import ManualClock
 
 
@@ -87,7 +87,7 @@ def test_a_long_text_of_a_tool_is_looked_at_once(text: str) -> None:
 
 @given(st.text("ab1 \n\u3000", max_size=30))
 def test_words_with_figures_in_them_are_left_out(text: str) -> None:
-    assert _mask_words_with_digits(text) == re.sub(r"\S*\d\S*", "#", text)
+    assert mask_words_with_digits(text) == re.sub(r"\S*\d\S*", "#", text)
 
 
 def test_a_run_inside_an_agent_of_another_one_has_agents_of_its_own() -> None:

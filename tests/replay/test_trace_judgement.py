@@ -1,8 +1,22 @@
 """Runs that others recorded, judged as a guard would have judged them."""
 
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from handrail.kernel.definition.limits import OBSERVED
+from handrail.guard import Guard
+from handrail.kernel.definition.limits import (
+    OBSERVED,
+    PROFILES,
+    STRICT,
+    Constraints,
+    Limits,
+    ProfileName,
+    StopRules,
+)
 from handrail.replay.trace_judgement import (
     GroupJudgement,
     TraceJudgement,
@@ -103,10 +117,80 @@ def test_files_are_judged_in_their_order() -> None:
 
 def test_a_run_is_nudged_once_before_it_is_stopped() -> None:
     verdict = judge(*[step(result="same")] * 10)
-    assert (verdict.step, verdict.nudges) == (4, (3,))
+    assert (verdict.step, verdict.nudges) == (3, (2,))
     assert judge(*[step(result=f"{n} of many") for n in range(9)]).nudges == ()
 
 
 def test_a_good_run_that_comes_near_a_rule_is_merely_nudged() -> None:
-    verdict = judge(*[step(result="same")] * 3, step(result="other"), step(text="done"))
-    assert (verdict.stopped, verdict.nudges) == (False, (3,))
+    verdict = judge(*[step(result="same")] * 2, step(result="other"), step(text="done"))
+    assert (verdict.stopped, verdict.nudges) == (False, (2,))
+
+
+made_calls = st.lists(
+    st.tuples(
+        st.sampled_from(["a", "b"]),
+        st.sampled_from(["ls", "cat a.txt", "pytest"]),
+        st.sampled_from(["ok", "1 failed", "Error: broken", "took 3 s", "took 4 s"]),
+        st.booleans(),
+    ),
+    max_size=30,
+)
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+@given(made_calls)
+@settings(max_examples=50, deadline=None)
+def test_a_trace_is_judged_as_a_guard_with_the_same_profile_judges(
+    profile: ProfileName, made: list[tuple[str, str, str, bool]]
+) -> None:
+    steps = [
+        TraceStep(
+            agent=agent,
+            calls=(TraceCall(tool="bash", arguments=asked, result=answer, failed=failed or None),),
+        )
+        for agent, asked, answer, failed in made
+    ]
+    trace = Trace(dataset="mine", id="1", success=None, steps=(*steps, step(text="the end")))
+    verdict = judge_trace(trace, PROFILES[profile])
+    rule = _guard_rule(profile, made)
+    assert (verdict.rule or "completed") == rule
+
+
+def _guard_rule(profile: ProfileName, made: list[tuple[str, str, str, bool]]) -> str:
+    with Guard(StopRules(profile=profile)).run("r", raises=False) as run:
+        last_agent = ""
+        for agent, asked, answer, failed in made:
+            stop = run.handoff(last_agent, agent) if last_agent not in ("", agent) else None
+            last_agent = agent
+            result, error = (None, answer) if failed else (answer, None)
+            if stop or run.called(agent, "bash", asked, result, error):
+                break
+    assert run.stop is not None
+    return run.stop.rule.value
+
+
+def test_in_strict_a_step_that_shows_no_call_is_no_evidence() -> None:
+    trace = Trace(dataset="d", id="1", success=None, steps=(step(text="the same"),) * 50)
+    assert not judge_trace(trace, STRICT).stopped
+    unknown = Trace(
+        dataset="d", id="1", success=None, steps=(step(result="x", arguments=None),) * 50
+    )
+    assert not judge_trace(unknown, STRICT).stopped
+
+
+def test_a_clock_ends_a_trace_only_where_it_has_times() -> None:
+    start = datetime(2026, 5, 4, tzinfo=UTC)
+    slow = [replace(step(text=f"{n}"), at=start + timedelta(minutes=4 * n)) for n in range(9)]
+    trace = Trace(dataset="d", id="1", success=None, steps=tuple(slow))
+    verdict = judge_trace(trace, STRICT)
+    assert (verdict.rule, verdict.step) == ("max_duration", 4)
+    without = Trace(dataset="d", id="1", success=None, steps=(step(text="x"),) * 9)
+    assert not judge_trace(without, STRICT).stopped
+
+
+@pytest.mark.parametrize("limits", [OBSERVED, STRICT])
+def test_constraints_see_the_commands_of_a_trace(limits: Limits) -> None:
+    forbidding = replace(limits, constraints=Constraints(commands=("*rm -rf*",)))
+    steps = (step(result="ok", arguments="rm -rf /"), step(text="done"))
+    verdict = judge_trace(Trace(dataset="d", id="1", success=None, steps=steps), forbidding)
+    assert verdict.rule == "constraint"

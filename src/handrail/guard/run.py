@@ -30,13 +30,7 @@ from handrail.guard.sanitising import (
     safe_texts,
 )
 from handrail.guard.threads import ThreadState, ThreadStates
-from handrail.guard.tool_calls import (
-    ToolCall,
-    check_tool_call,
-    claim_tool_calls,
-    quote_text,
-    read_tool_call,
-)
+from handrail.guard.tool_calls import ToolCall, claim_of, quote_text, read_tool_call
 from handrail.kernel.decision import Value
 from handrail.kernel.definition.limits import (
     UNLIMITED,
@@ -97,6 +91,7 @@ from handrail.kernel.stop.rules import (
     judge_step,
     terminal_status_of,
 )
+from handrail.kernel.stop.tool_claims import check_tool_call, claim_tool_calls
 from handrail.kernel.validation_messages import explain_validation_error
 from handrail.views.report import RunReport, build_report
 
@@ -558,9 +553,12 @@ class GuardedRun:
         """Return the tool calls of one step as evidence, of the kind that the profile judges."""
         keep_arguments, quote = bool(self.limits.constraints.commands), self.records_texts
         if not self.limits.judges_findings:
-            return claim_tool_calls(calls, keep_arguments=keep_arguments, quote=quote)
+            claims = [claim_of(call) for call in calls]
+            return claim_tool_calls(claims, keep_arguments=keep_arguments, quote=quote)
         checks = (
-            tuple(check_tool_call(call, keep_arguments=True, quote=quote) for call in calls)
+            tuple(
+                check_tool_call(claim_of(call), keep_arguments=True, quote=quote) for call in calls
+            )
             if keep_arguments
             else ()
         )

@@ -8,7 +8,7 @@ text that is none of the record's business, only length and digest stay.
 import hashlib
 from typing import Any, Literal
 
-from handrail.kernel.stop.findings import digest_text
+from handrail.kernel.stop.findings import digest_letters
 
 RecordTexts = Literal["digests", "full"]
 """How the texts of a guarded program are recorded."""
@@ -38,14 +38,6 @@ def safe_text(text: str, chars_max: int | None = None) -> str:
     if text.isascii() and "\0" not in text:
         return text
     return text.encode(errors="replace").decode().replace("\0", REPLACEMENT)
-
-
-def digest_letters(text: str) -> str:
-    """Return a digest of letters only, which no signature takes for an id and masks."""
-    return digest_text(text).translate(_HEX_TO_LETTERS)
-
-
-_HEX_TO_LETTERS = str.maketrans("0123456789abcdef", "ghjkmnpqrstvwxyz")
 
 
 def describe_text(text: str) -> str:

@@ -1,17 +1,19 @@
 """Judges runs that other programs recorded by the stop rules, as if a guard had watched them.
 
 A step is one answer of a model with the calls that it made; another agent's step is a handoff. The
-rules see what they would have seen under guard, so the verdict is that of a guarded run with the
-same limits. Where a trace has no times, no clock can end it.
+rules see what they would have seen under guard, findings or claims as the profile has it, so the
+verdict is that of a guarded run with the same limits. Where a trace has no times, no clock can end
+it.
 """
 
 from collections.abc import Iterable
+from datetime import datetime
 
 from msgspec.structs import replace
 
 from handrail.kernel.decision import Value
 from handrail.kernel.definition.limits import Limits
-from handrail.kernel.result import Evidence, Usage
+from handrail.kernel.result import NO_EVIDENCE, Evidence, Usage
 from handrail.kernel.stop.early_warnings import (
     ON_HANDOFF,
     ON_RESULT,
@@ -37,6 +39,7 @@ from handrail.kernel.stop.rules import (
     judge_result,
     judge_step,
 )
+from handrail.kernel.stop.tool_claims import ToolClaim, check_tool_call, claim_tool_calls
 from handrail.replay.traces.model import Trace, TraceStep, TraceView
 from handrail.replay.traces.reader import TraceFormat, read_traces
 
@@ -100,12 +103,16 @@ class TraceJudge:
         self.nudges: list[int] = []
         """Steps after which an agent was nudged."""
         self.warnings: list[TraceWarning] = []
+        self._started_at: datetime | None = None
+        self._handoff: RuleContext | None = None
+        self._context = RuleContext(Ledger(), limits)
+        """What the rules saw last: of the handoff before a step, if there was one, and of it."""
 
     def judge(self, step: TraceStep) -> list[FiredRule]:
         """Return the rules that fire at this step; with any, the run ends after it."""
         fired = self._hand_over(step.agent)
         number = self._ledger.steps + 1
-        evidence = Evidence(measured=True, findings=self._read(step))
+        evidence = self._read(step)
         assessment = assess_result(self._ledger, self._limits, step.agent, evidence)
         usage = Usage(tokens=step.tokens or 0)
         ledger = replace(self._ledger, steps=number)
@@ -116,14 +123,24 @@ class TraceJudge:
             agent=step.agent,
             evidence=evidence,
             step=number,
+            ran=self._elapsed(step.at),
             stops=self._limits,
         )
+        self._context = context
         fired += judge_early(judge_result, context, self._near)
         fired += judge_early(judge_step, context, self._near)
         if not fired:
             self._nudge(number)
             self._warn(ON_RESULT, context, number)
         return fired
+
+    def judge_under(self, limits: Limits) -> list[FiredRule]:
+        """Return the rules that would fire at the last step under other limits of this profile."""
+        fired: list[FiredRule] = []
+        if self._handoff is not None:
+            fired = judge_handoff(replace(self._handoff, limits=limits, stops=None))
+        context = replace(self._context, limits=limits, stops=None)
+        return [*fired, *judge_result(context), *judge_step(context)]
 
     def _nudge(self, step: int) -> None:
         """Note that an agent is nudged after this step, if a rule is near."""
@@ -140,7 +157,7 @@ class TraceJudge:
             self._ledger = add_warning(self._ledger, warning.code)
 
     def _hand_over(self, agent: str) -> list[FiredRule]:
-        source, self._agent = self._agent, agent
+        source, self._agent, self._handoff = self._agent, agent, None
         if not source or source == agent:
             return []
         edge = find_edge(self._ledger, source, agent)
@@ -153,13 +170,32 @@ class TraceJudge:
             edge=edge,
             stops=self._limits,
         )
+        self._handoff = context
         fired = judge_early(judge_handoff, context, self._near)
         if not fired:
             self._warn(ON_HANDOFF, context, self._ledger.steps)
         self._ledger = add_handoff(self._ledger, self._limits, source, agent, "")
         return fired
 
-    def _read(self, step: TraceStep) -> tuple[StepFinding, ...]:
+    def _elapsed(self, at: datetime | None) -> float:
+        """Return the seconds since the first step whose time is known."""
+        if at is None:
+            return 0.0
+        self._started_at = self._started_at or at
+        return (at - self._started_at).total_seconds()
+
+    def _read(self, step: TraceStep) -> Evidence:
+        """Return the evidence that a guard with this profile would have had of the step."""
+        keep_arguments = bool(self._limits.constraints.commands)
+        claims = _claims_of(step) if keep_arguments or not self._limits.judges_findings else ()
+        if not self._limits.judges_findings:
+            return (
+                claim_tool_calls(claims, keep_arguments=keep_arguments) if claims else NO_EVIDENCE
+            )
+        checks = tuple(check_tool_call(claim, keep_arguments=True) for claim in claims)
+        return Evidence(checks=checks, measured=True, findings=self._read_findings(step))
+
+    def _read_findings(self, step: TraceStep) -> tuple[StepFinding, ...]:
         findings = [self._reader.read_person(step.user_text)] if step.user_text else []
         for call in step.calls:
             findings.append(
@@ -175,14 +211,30 @@ class TraceJudge:
         return tuple(findings) if text is None else (*findings, text)
 
 
+def _claims_of(step: TraceStep) -> tuple[ToolClaim, ...]:
+    """Return the calls as claims, without those of which something is unknown: like no other."""
+    return tuple(
+        ToolClaim(
+            agent=step.agent,
+            tool=call.tool,
+            arguments=call.arguments,
+            result=call.result,
+            error=call.result if call.failed else None,
+        )
+        for call in step.calls
+        if call.arguments is not None and call.result is not None
+    )
+
+
 def judge_traces(
-    contents: Iterable[tuple[str, bytes]],
+    contents: Iterable[tuple[str, bytes | Iterable[bytes]]],
     limits: Limits,
     *,
     view: TraceView = "B",
     format_: TraceFormat | None = None,
 ) -> TraceJudgements:
-    """Judge every trace of these files, each a name and its content. Raises TraceFormatError."""
+    """Judge every trace of these files, each a name and its content or its lines. Raises
+    TraceFormatError."""
     items = tuple(
         judge_trace(trace, limits, file)
         for file, content in contents

@@ -104,6 +104,7 @@ _ENVELOPE = re.compile(r"<[^>]*>|\b\d+\b|exit ?code|return ?code|output|\W+", re
 _FIGURES = re.compile(r"(?<!\S)[^\s\d]*+\d\S*")
 """Words with a digit. Possessive, from the start of a word: each is scanned once."""
 _NOT_WORD = re.compile(r"\W+")
+_HEX_TO_LETTERS = str.maketrans("0123456789abcdef", "ghjkmnpqrstvwxyz")
 _SEPARATORS = str.maketrans(dict.fromkeys("\"'`{}[]()<>,;:=|，。、；：（）「」！？", " "))
 """What separates words besides white space: JSON may have none."""
 
@@ -374,6 +375,11 @@ def digest_text(*texts: str) -> str:
         hasher.update(b"%d:" % len(encoded))
         hasher.update(encoded)
     return hasher.hexdigest()
+
+
+def digest_letters(text: str) -> str:
+    """Return a digest of letters only, which no signature takes for an id and masks."""
+    return digest_text(text).translate(_HEX_TO_LETTERS)
 
 
 class _StateDescriber:
