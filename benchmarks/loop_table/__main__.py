@@ -19,7 +19,7 @@ from benchmarks.loop_table.detectors import DETECTORS
 from benchmarks.loop_table.figures import Figures, dominating, measure
 from benchmarks.loop_table.report import page
 from handrail.replay.traces.model import Trace, TraceView
-from handrail.replay.traces.reader import FILE_BYTES_MAX, read_traces
+from handrail.replay.traces.reader import read_traces
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = Path("..", "shared", "traces")
@@ -35,18 +35,10 @@ def trace_files(folder: Path) -> list[Path]:
     return sorted(path for path in folder.iterdir() if path.name.endswith(SUFFIXES))
 
 
-def content_of(path: Path) -> bytes:
-    """The unpacked content, or one byte more than a reader takes."""
-    with path.open("rb") as file:
-        if path.suffix != ".gz":
-            return file.read(FILE_BYTES_MAX + 1)
-        with gzip.open(file) as unpacked:
-            return unpacked.read(FILE_BYTES_MAX + 1)
-
-
 def load(files: list[Path], view: TraceView) -> Iterator[Trace]:
     for path in files:
-        yield from read_traces(content_of(path), path.name.partition(".")[0], view=view)
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as lines:
+            yield from read_traces(lines, path.name.partition(".")[0], view=view)
 
 
 def json_line(measured: dict[str, dict[str, dict[str, Figures]]]) -> str:

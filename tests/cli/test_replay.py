@@ -185,6 +185,27 @@ def test_runs_that_others_recorded_are_judged(here: Path):
     assert "ended by itself after 10" in spared
 
 
+def test_limits_are_proposed_from_runs_that_others_recorded(here: Path):
+    def line(number: int, steps: int, success: bool) -> str:
+        says = [{"k": "say", "agent": "a", "text": f"thought {n}"} for n in range(steps)]
+        return json.dumps({"id": f"{success}{number}", "success": success, "events": says})
+
+    good = [line(n, 10, True) for n in range(15)]
+    Path("runs.jsonl").write_text("\n".join([*good, *(line(n, 40, False) for n in range(15))]))
+    shown = told(run_command("tune", "--traces", "runs.jsonl"))
+    assert "on runs that it had not seen the choice cuts 0 good runs (now 0)" in shown
+    assert "0 of 15" in shown
+    assert "stop_rules:\n  max_steps: 12" in shown
+    report = json.loads(told(run_command("tune", "--traces", "runs.jsonl", "--json")))
+    assert (report["rules"], report["view"]) == ({"max_steps": 12}, "B")
+    Path("few.jsonl").write_text(good[0])
+    few = told(run_command("tune", "--traces", "few.jsonl", "--profile", "strict", "--view", "A"))
+    assert few.startswith("nothing is proposed: 1 good and 0 failed runs")
+    Path("bad.jsonl").write_text("{")
+    assert "bad.jsonl, line 1" in wrong(run_command("tune", "--traces", "bad.jsonl"))
+    assert "name one definition" in wrong(run_command("tune", "a", "b"))
+
+
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [

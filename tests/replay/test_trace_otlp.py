@@ -231,3 +231,101 @@ def test_a_list_of_resources_is_an_export_and_a_span_may_have_no_times():
 def test_a_broken_span_is_named_by_its_line(broken: Any, message: str):
     with pytest.raises(TraceFormatError, match=f"line 2: .*{message}"):
         read(lines(export(), export(broken)))
+
+
+def event(name: str, **values: Any) -> dict[str, Any]:
+    return {
+        "name": name,
+        "timeUnixNano": "1",
+        "attributes": attributes({key.replace("__", "."): value for key, value in values.items()}),
+    }
+
+
+def with_events(made_span: dict[str, Any], *events: Any) -> dict[str, Any]:
+    return {**made_span, "events": list(events)}
+
+
+WANTS_WEATHER = [
+    {
+        "id": "call_1",
+        "type": "function",
+        "function": {"name": "get_weather", "arguments": '{"a":1}'},
+    }
+]
+
+
+@pytest.mark.parametrize("as_text", [False, True])
+def test_messages_may_be_events_as_in_older_conventions(as_text: bool):
+    message: Any = {"role": "assistant", "content": "I look.", "tool_calls": WANTS_WEATHER}
+    first, second = steps(
+        with_events(
+            span(1, "chat", usage__prompt_tokens=40, usage__completion_tokens=2),
+            event("gen_ai.system.message", content="Help."),
+            event("gen_ai.user.message", content="Weather?"),
+            event("gen_ai.choice", index=0, message=json.dumps(message) if as_text else message),
+        ),
+        with_events(
+            span(2, "chat"),
+            event("gen_ai.user.message", content="Weather?"),
+            event("gen_ai.assistant.message", tool_calls=WANTS_WEATHER),
+            event("gen_ai.tool.message", id="call_1", content="rainy"),
+            event("gen_ai.choice", message=json.dumps("It rains {today")),
+        ),
+    )
+    assert (first.text, first.user_text, first.tokens) == ("I look.", "Weather?", 42)
+    assert first.calls == (TraceCall(tool="get_weather", arguments='{"a":1}', result="rainy"),)
+    assert (second.text, second.user_text) == ('"It rains {today"', "")
+
+
+def test_a_choice_may_have_its_fields_beside_it():
+    (step,) = steps(
+        with_events(
+            span(1, "chat"),
+            event("gen_ai.choice", content="{no json", tool_calls=WANTS_WEATHER),
+        )
+    )
+    assert step.text == "{no json"
+    assert step.calls[0].tool == "get_weather"
+
+
+def test_content_may_be_a_list_of_parts_in_an_event():
+    (step,) = steps(
+        with_events(
+            span(1, "chat"),
+            event("gen_ai.user.message", content=json.dumps([{"text": "Go on."}])),
+            event("gen_ai.choice", message=json.dumps([{"text": "Yes."}])),
+        )
+    )
+    assert (step.text, step.user_text) == ("Yes.", "Go on.")
+
+
+def test_prompt_and_completion_may_be_texts_of_the_oldest_events():
+    prompt = [{"role": "system", "content": "Help."}, {"role": "user", "content": "Go."}]
+    first, second = steps(
+        with_events(
+            span(1, "chat"),
+            event("gen_ai.content.prompt", gen_ai__prompt=json.dumps(prompt)),
+            event("gen_ai.content.completion", gen_ai__completion='[{"content": "Gone."}]'),
+        ),
+        with_events(
+            span(2, "text_completion"),
+            event("gen_ai.content.prompt", gen_ai__prompt="And now?"),
+            event("gen_ai.content.completion", gen_ai__completion=""),
+        ),
+    )
+    assert (first.text, first.user_text) == ("Gone.", "Go.")
+    assert (second.text, second.user_text) == ("", "And now?")
+
+
+def test_a_tool_span_may_have_its_arguments_and_its_result_in_events():
+    (step,) = steps(
+        span(1, "chat"),
+        with_events(
+            span(2, "execute_tool", tool__name="get_weather", tool__call__id="call_1"),
+            event("gen_ai.tool.message", id="call_1", content='{"city": "Paris"}'),
+            event("gen_ai.choice", id="call_1", message=json.dumps([{"text": "rainy"}])),
+        ),
+    )
+    assert step.calls == (
+        TraceCall(tool="get_weather", arguments='{"city":"Paris"}', result="rainy"),
+    )

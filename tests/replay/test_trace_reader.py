@@ -1,6 +1,7 @@
 """Files of recorded runs: their documents, their format, their bounds; and the neutral format."""
 
 import json
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -171,8 +172,22 @@ def test_sizes_are_bounded(monkeypatch: pytest.MonkeyPatch):
     content = lines(neutral(), neutral(SAY, SAY, SAY))
     assert str(problem(content)) == f"{FILE}, line 2: a trace has more than 2 steps; split it"
     assert "more than 2 tool calls" in problem(lines(neutral(TOOL, TOOL, TOOL))).problem
-    monkeypatch.setattr(reader, "FILE_BYTES_MAX", 10)
+    monkeypatch.setattr(reader, "DOCUMENT_BYTES_MAX", 10)
     assert "more than 10 bytes" in problem(lines(neutral())).problem
+    assert "more than 10 bytes" in problem(b'{"events":\n [],\n "id": "1"}\n').problem
+
+
+def test_a_file_of_many_runs_is_read_line_by_line():
+    taken: list[bytes] = []
+
+    def file_lines() -> Iterator[bytes]:
+        for line in [lines(neutral(SAY))] * 1_000:
+            taken.append(line)
+            yield line
+
+    traces = reader.read_traces(file_lines(), FILE)
+    next(traces)
+    assert len(taken) == 1
 
 
 @pytest.mark.parametrize("view", ["A", "B"])

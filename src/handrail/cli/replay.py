@@ -4,6 +4,7 @@ also of runs that other programs recorded; `handrail tune` proposes limits, with
 
 import gzip
 import zlib
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -24,9 +25,10 @@ from handrail.cli.connection import open_client
 
 if TYPE_CHECKING:
     from handrail.client.clients import AsyncClient
-    from handrail.kernel.definition.limits import ProfileName
+    from handrail.kernel.definition.limits import Limits, ProfileName
     from handrail.replay.replay_report import ReplayReport, ReplayResults, Savings
     from handrail.replay.trace_judgement import TraceJudgements
+    from handrail.replay.trace_tuning import TraceTuningReport
     from handrail.replay.traces.model import TraceView
     from handrail.replay.traces.reader import TraceFormat
     from handrail.replay.tuning import LimitProposal, TuningReport
@@ -37,7 +39,7 @@ VERDICT_STYLES = {"sooner": "yellow", "beyond": "cyan", "unlike": "red"}
 TraceFiles = Annotated[
     bool,
     typer.Option(
-        "--traces", help="Judge runs that other programs recorded: .jsonl, .jsonl.gz, .json."
+        "--traces", help="Take runs that other programs recorded: .jsonl, .jsonl.gz, .json."
     ),
 ]
 TraceProfile = Annotated[
@@ -49,6 +51,14 @@ TraceProfile = Annotated[
 TraceViewOption = Annotated[
     Literal["A", "B"],
     typer.Option("--view", help="With --traces: what messages alone show, or what the host knows."),
+]
+TraceRules = Annotated[
+    str,
+    typer.Option(
+        "--rules",
+        metavar="FILE|PROFILE",
+        help="With --traces: the rules in force, a file with fields of stop_rules or a profile.",
+    ),
 ]
 TraceFormatOption = Annotated[
     Literal["neutral", "openai", "autogen", "otlp"] | None,
@@ -90,7 +100,8 @@ async def replay(
     have been cut. Rules that are not named stay as in the definition. No agent is run.
     """
     if traces:
-        judgements = _judge_traces(runs or [], rules, profile, view, trace_format)
+        limits = _trace_limits(runs or [], rules, profile)
+        judgements = _judge_traces(runs or [], limits, view, trace_format)
         if as_json:
             output.print_json(judgements)
         else:
@@ -114,34 +125,62 @@ async def replay(
 
 def _judge_traces(
     files: list[str],
-    rules: str,
-    profile: "ProfileName",
+    limits: "Limits",
     view: "TraceView",
     trace_format: "TraceFormat | None",
 ) -> "TraceJudgements":
-    from handrail.kernel.definition.limits import StopRules, resolve_limits
-    from handrail.replay.rule_overrides import read_overrides
     from handrail.replay.trace_judgement import judge_traces
     from handrail.replay.traces.model import TraceFormatError
 
-    if not files:
-        raise InputError("name the files of recorded runs after --traces")
-    overrides, problems = read_overrides(read_rules(rules) if rules else {})
-    if overrides is None:
-        raise InputError(f"{problems[0].path}: {problems[0].message}; {problems[0].hint}")
-    limits = resolve_limits(StopRules(**overrides), profile=profile)
-    contents = ((file, read_trace_file(file)) for file in files)
+    contents = ((file, read_trace_lines(file)) for file in files)
     try:
         return judge_traces(contents, limits, view=view, format_=trace_format)
     except TraceFormatError as error:
         raise InputError(str(error)) from None
 
 
-def read_trace_file(file: str) -> bytes:
-    """Return the content of a file, unpacked if its name ends with .gz."""
+def _tune_traces(
+    files: list[str],
+    limits: "Limits",
+    view: "TraceView",
+    trace_format: "TraceFormat | None",
+) -> "TraceTuningReport":
+    from handrail.replay.trace_tuning import tune_traces
+    from handrail.replay.traces.model import TraceFormatError
+    from handrail.replay.traces.reader import read_traces
+
+    traces = (
+        trace
+        for file in files
+        for trace in read_traces(read_trace_lines(file), file, format_=trace_format, view=view)
+    )
     try:
-        content = Path(file).read_bytes()
-        return gzip.decompress(content) if file.endswith(".gz") else content
+        return tune_traces(traces, limits, view)
+    except TraceFormatError as error:
+        raise InputError(str(error)) from None
+
+
+def _trace_limits(files: list[str], rules: str, profile: "ProfileName") -> "Limits":
+    """Return the limits for recorded runs; raise InputError if there are no files."""
+    from handrail.kernel.definition.limits import StopRules, resolve_limits
+    from handrail.replay.rule_overrides import read_overrides
+
+    if not files:
+        raise InputError("name the files of recorded runs after --traces")
+    overrides, problems = read_overrides(read_rules(rules) if rules else {})
+    if overrides is None:
+        raise InputError(f"{problems[0].path}: {problems[0].message}; {problems[0].hint}")
+    return resolve_limits(StopRules(**overrides), profile=profile)
+
+
+def read_trace_lines(file: str) -> Iterator[bytes]:
+    """Yield the lines of a file, unpacked if its name ends with .gz."""
+    from handrail.replay.traces.reader import DOCUMENT_BYTES_MAX
+
+    try:
+        with gzip.open(file) if file.endswith(".gz") else Path(file).open("rb") as lines:
+            while line := lines.readline(DOCUMENT_BYTES_MAX + 1):
+                yield line
     except (OSError, EOFError, zlib.error) as error:
         raise InputError(f"cannot read '{output.printable(file)}': {error}") from None
 
@@ -215,17 +254,23 @@ def _format_savings(savings: "Savings") -> str:
 
 async def tune(
     definition: Annotated[
-        str,
+        list[str] | None,
         typer.Argument(
-            metavar="DEFINITION", help="A definition, by id or name; default: all of them."
+            metavar="DEFINITION",
+            help="A definition, by id or name; default: all of them. With --traces, files.",
         ),
-    ] = "",
+    ] = None,
     share: Annotated[
         float, typer.Option(min=0, max=1, help="The share of good runs that a limit may cut.")
     ] = 0.0,
     runs: Annotated[
         int, typer.Option(min=1, max=500, help="How many ended runs to use, the newest first.")
     ] = 100,
+    traces: TraceFiles = False,
+    rules: TraceRules = "",
+    profile: TraceProfile = "observed",
+    view: TraceViewOption = "B",
+    trace_format: TraceFormatOption = None,
     database: Database = "",
     server: Server = "",
     as_json: AsJson = False,
@@ -235,9 +280,19 @@ async def tune(
     Each comes with the good runs that it would have cut and the steps that it would have saved.
     Nothing is changed: copy what you want into the definition's stop_rules.
     """
+    names = definition or []
+    if traces:
+        report = _tune_traces(names, _trace_limits(names, rules, profile), view, trace_format)
+        if as_json:
+            output.print_json(report)
+        else:
+            _print_trace_tuning(report)
+        return
+    if len(names) > 1:
+        raise InputError("name one definition, or none for all of them")
     async with open_client(database, server) as client:
-        definition_ids = [decode_argument(definition)]
-        if not definition:
+        definition_ids = [decode_argument(name) for name in names]
+        if not names:
             each_definition = client.each(client.definitions.list, limit=PAGE_ITEMS)
             definition_ids = [stored.id async for stored in each_definition]
         tunings = [
@@ -245,12 +300,30 @@ async def tune(
             for definition_id in definition_ids
         ]
     if as_json:
-        output.print_json(tunings[0] if definition else {"items": tunings})
+        output.print_json(tunings[0] if names else {"items": tunings})
         return
     for tuning in tunings:
         _print_tuning(tuning)
     if not tunings:
         output.print_line("nothing is defined yet; `handrail bead create` files a first bead")
+
+
+def _print_trace_tuning(report: "TraceTuningReport") -> None:
+    output.print_line(report.summary)
+    rows = [
+        [
+            proposal.limit,
+            _format_limit(proposal.now),
+            _format_limit(proposal.proposed),
+            f"{proposal.figures.cut} of {report.good}",
+            f"{proposal.figures.steps_saved} of {report.steps_failed}",
+        ]
+        for proposal in report.proposals
+    ]
+    if rows:
+        columns = ("limit", "now", "tried", "good runs cut", "steps of failed runs saved")
+        output.print_table(output.TextTable(columns, rows))
+    _print_rules(report.rules)
 
 
 def _print_tuning(tuning: "TuningReport") -> None:
@@ -264,9 +337,14 @@ def _print_tuning(tuning: "TuningReport") -> None:
             no_wrap_columns=5,
         )
     )
-    if tuning.rules:
+    _print_rules(tuning.rules)
+
+
+def _print_rules(rules: Mapping[str, int | float | None]) -> None:
+    """Print the limits that change as lines to copy; nothing if there are none."""
+    if rules:
         output.print_line("stop_rules:")
-        for limit, value in tuning.rules.items():
+        for limit, value in rules.items():
             output.print_line(f"  {limit}: {_format_limit(value)}")
 
 

@@ -13,7 +13,7 @@ run. What a span is, `gen_ai.operation.name` says:
 - `invoke_agent`: names the agent of the spans below it. Without a step below it the model cannot be
   seen, and the span is a step itself.
 
-Attributes of a span event `gen_ai.client.inference.operation.details` count as the span's own.
+Where the messages stand, and stood in older versions of the conventions, `otlp_messages.py` says.
 """
 
 from collections import defaultdict
@@ -29,16 +29,30 @@ from handrail.replay.traces.model import (
     TraceBuilder,
     TraceStep,
     TraceView,
-    text_of_part,
+    text_of,
     text_of_parts,
+)
+from handrail.replay.traces.otlp_messages import (
+    DETAILS_EVENT,
+    OtlpMessage,
+    messages_in,
+    messages_of_events,
+    text_of_message,
+    tool_parts,
 )
 
 ANSWER_OPERATIONS = ("chat", "generate_content", "text_completion")
-DETAILS_EVENT = "gen_ai.client.inference.operation.details"
 AGENT_DEFAULT = "agent"
 TIME_NANOSECONDS_MAX = 253_402_300_799 * 1_000_000_000
 """The end of the year 9999."""
 EPOCH = datetime.fromtimestamp(0, UTC)
+TOKENS = (
+    "gen_ai.usage.input_tokens",
+    "gen_ai.usage.output_tokens",
+    "gen_ai.usage.prompt_tokens",
+    "gen_ai.usage.completion_tokens",
+)
+"""Today's names and the older ones; a span has the one or the other."""
 STATUS_OK = (1, "STATUS_CODE_OK")
 STATUS_ERROR = (2, "STATUS_CODE_ERROR")
 ANCESTORS_MAX = 100
@@ -88,24 +102,7 @@ class OtlpDocument(Value, rename="camel"):
     resource_spans: list[OtlpResource]
 
 
-class OtlpMessage(Value):
-    role: str = ""
-    parts: list[Any] = []
-
-
-class OtlpToolPart(Value):
-    """A tool call or the response to one, with the fields of both; a server's own tool, too."""
-
-    id: str | None = None
-    name: str = ""
-    arguments: Any = None
-    server_tool_call: Any = None
-    response: Any = None
-    result: Any = None
-    server_tool_call_response: Any = None
-
-
-prepare_types(OtlpDocument, list[OtlpMessage], OtlpToolPart, OtlpValues, list[OtlpAttribute])
+prepare_types(OtlpDocument, OtlpValues, list[OtlpAttribute])
 
 
 class GenAISpan:
@@ -117,10 +114,15 @@ class GenAISpan:
         self.parent_id = span.parent_span_id.lower()
         self.start = _time(span.start_time_unix_nano)
         self.end = _time(span.end_time_unix_nano) or self.start
-        self.attributes = _attributes(span)
+        events = [(event.name, _named(event.attributes)) for event in span.events]
+        details = [attributes for name, attributes in events if name == DETAILS_EVENT]
+        self.attributes: dict[str, object] = {}
+        for attributes in (*details, _named(span.attributes)):
+            self.attributes |= attributes
         self.operation = self._text("gen_ai.operation.name")
-        self.input = self._messages("gen_ai.input.messages")
-        self.output = self._messages("gen_ai.output.messages")
+        old_input, old_output = messages_of_events(events)
+        self.input = messages_in(self.attributes.get("gen_ai.input.messages")) or old_input
+        self.output = messages_in(self.attributes.get("gen_ai.output.messages")) or old_output
         self.failed = _failed(span.status, "error.type" in self.attributes)
 
     @property
@@ -145,19 +147,18 @@ class GenAISpan:
 
     @property
     def tokens(self) -> int | None:
-        names = ("gen_ai.usage.input_tokens", "gen_ai.usage.output_tokens")
-        counts = [_number(self.attributes[name]) for name in names if name in self.attributes]
+        counts = [_number(self.attributes[name]) for name in TOKENS if name in self.attributes]
         return sum(counts) if counts else None
+
+    def tool_text(self, messages: list[OtlpMessage]) -> str | None:
+        """What a tool was given or answered, where older events say it; None where none does."""
+        texts = [text_of_message(message) for message in messages]
+        for message in messages:
+            texts += [text_of(part.response) for part in tool_parts(message, "tool_call_response")]
+        return "\n".join(filter(None, texts)) or None
 
     def _text(self, name: str) -> str:
         return text_of_parts(self.attributes.get(name))
-
-    def _messages(self, name: str) -> list[OtlpMessage]:
-        """A list of messages, recorded as a value or as JSON in a text."""
-        value = self.attributes.get(name) or ()
-        if isinstance(value, str):
-            value = msgspec.json.decode(value)
-        return msgspec.convert(value, list[OtlpMessage])
 
 
 def spans_of(document: object) -> list[GenAISpan]:
@@ -209,32 +210,32 @@ class _OtlpReader:
     def _add_answer(self, span: GenAISpan) -> None:
         for message in _after_last_answer(span.input):
             if message.role == "user":
-                self._builder.add_user_text(_text_of_message(message))
+                self._builder.add_user_text(text_of_message(message))
             self._add_responses(message)
         agent = self._agent_of(span)
-        text = "".join(_text_of_message(message) for message in span.output[:1])
+        text = "".join(text_of_message(message) for message in span.output[:1])
         self._builder.add_answer(agent, text, tokens=span.tokens, at=span.at)
         for message in span.output[:1]:
-            for part in _tool_parts(message, "tool_call"):
+            for part in tool_parts(message, "tool_call"):
                 arguments = part.server_tool_call if part.arguments is None else part.arguments
                 self._builder.add_call(agent, part.name, arguments, call_id=part.id or "")
             self._add_responses(message)
 
     def _add_responses(self, message: OtlpMessage) -> None:
-        for part in _tool_parts(message, "tool_call_response"):
+        for part in tool_parts(message, "tool_call_response"):
             values = (part.response, part.result, part.server_tool_call_response)
             result = next((value for value in values if value is not None), None)
             self._builder.add_result(part.id or "", result)
 
     def _add_call(self, span: GenAISpan) -> None:
-        result = span.attributes.get("gen_ai.tool.call.result")
+        result = span.attributes.get("gen_ai.tool.call.result", span.tool_text(span.output))
         if self._builder.has_call(span.call_id):
             self._builder.add_result(span.call_id, result, span.failed)
             return
         self._builder.add_call(
             self._agent_of(span),
             span.tool,
-            span.attributes.get("gen_ai.tool.call.arguments"),
+            span.attributes.get("gen_ai.tool.call.arguments", span.tool_text(span.input)),
             call_id=span.call_id,
             result=result,
             failed=span.failed,
@@ -264,29 +265,6 @@ def _after_last_answer(messages: list[OtlpMessage]) -> list[OtlpMessage]:
     return messages
 
 
-def _text_of_message(message: OtlpMessage) -> str:
-    parts = (part for part in message.parts if not _is_tool_part(part) and not _is_reasoning(part))
-    return "\n".join(text_of_part(part) for part in parts)
-
-
-def _tool_parts(message: OtlpMessage, kind: str) -> list[OtlpToolPart]:
-    kinds = (kind, f"server_{kind}")
-    parts = (part for part in message.parts if _kind_of(part) in kinds)
-    return [msgspec.convert(part, OtlpToolPart) for part in parts]
-
-
-def _is_tool_part(part: object) -> bool:
-    return _kind_of(part).removesuffix("_response").removeprefix("server_") == "tool_call"
-
-
-def _is_reasoning(part: object) -> bool:
-    return _kind_of(part) == "reasoning"
-
-
-def _kind_of(part: object) -> str:
-    return str(part.get("type", "")) if isinstance(part, dict) else ""  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType] - any JSON
-
-
 def _failed(status: OtlpStatus | None, has_error: bool) -> bool | None:
     """Whether the operation failed; `None` for a status that was never set."""
     code = status.code if status else 0
@@ -295,9 +273,7 @@ def _failed(status: OtlpStatus | None, has_error: bool) -> bool | None:
     return False if code in STATUS_OK else None
 
 
-def _attributes(span: OtlpSpan) -> dict[str, object]:
-    details = [event.attributes for event in span.events if event.name == DETAILS_EVENT]
-    attributes = [attribute for group in (*details, span.attributes) for attribute in group]
+def _named(attributes: list[OtlpAttribute]) -> dict[str, object]:
     return {attribute.key: _plain(attribute.value) for attribute in attributes}
 
 

@@ -1,7 +1,8 @@
 """Reads a file of recorded runs: finds its documents and its format, and calls the reader of it.
 
-Bytes come in, values come out; who opens, unpacks and names files is outside. A file whose first
-line is a whole JSON value has one document a line. Any other file is one document.
+Lines come in, values come out; who opens, unpacks and names files is outside. A file whose first
+line is a whole JSON value has one document a line, and is read line by line, whatever its size. Any
+other file is one document.
 
 The format is named or recognised by the first document:
 
@@ -10,10 +11,11 @@ The format is named or recognised by the first document:
     autogen   messages with a `type` and a `source`, likewise
     otlp      an object with `resourceSpans`
 
-Everything is bounded: the bytes of a file, the depth of a document, the steps and calls of a trace.
+Everything is bounded: the bytes of a document, its depth, the steps and calls of a trace.
 Whatever is wrong is a `TraceFormatError` that names file, line and problem.
 """
 
+import io
 import re
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
@@ -31,8 +33,8 @@ from handrail.replay.traces.otlp_spans import GenAISpan, read_otlp, spans_of
 
 TraceFormat = Literal["neutral", "openai", "autogen", "otlp"]
 TRACE_FORMATS: tuple[TraceFormat, ...] = get_args(TraceFormat)
-FILE_BYTES_MAX = 512_000_000
-"""Of one file, unpacked."""
+DOCUMENT_BYTES_MAX = 512_000_000
+"""Of one document, unpacked."""
 ERROR_POSITION = re.compile(r"\(byte (\d+)\)$")
 """Where msgspec says the place of a syntax error; without it the text ends too early."""
 
@@ -46,15 +48,16 @@ READERS: dict[str, ReadDocument] = {
 
 
 def read_traces(
-    content: bytes, file: str, *, format_: TraceFormat | None = None, view: TraceView = "B"
+    content: bytes | Iterable[bytes],
+    file: str,
+    *,
+    format_: TraceFormat | None = None,
+    view: TraceView = "B",
 ) -> Iterator[Trace]:
-    """The traces of a file, one after the other. `file` is for messages and names the dataset of
-    traces that name none. Raises `TraceFormatError`."""
-    if len(content) > FILE_BYTES_MAX:
-        raise TraceFormatError(
-            file, 1, f"the file has more than {FILE_BYTES_MAX:,} bytes; split it"
-        )
-    documents = _documents(content, file)
+    """The traces of a file, one after the other; `content` is all of it, or its lines. `file` is
+    for messages and names the dataset of traces that name none. Raises `TraceFormatError`."""
+    lines = io.BytesIO(content) if isinstance(content, bytes) else content
+    documents = _documents(iter(lines), file)
     first = next(documents, None)
     if first is None:
         return
@@ -101,17 +104,31 @@ def _read_otlp(
     yield from traces
 
 
-def _documents(content: bytes, file: str) -> Iterator[tuple[int, object]]:
+def _documents(lines: Iterator[bytes], file: str) -> Iterator[tuple[int, object]]:
     """Each document with the number of its first line."""
-    lines = content.split(b"\n")
-    numbered = [(number, line) for number, line in enumerate(lines, 1) if line.strip()]
-    if not numbered:
-        return
-    if len(numbered) > 1 and not _is_json(numbered[0][1]):
-        yield 1, _decode(content, file, 1)
-        return
+    numbered, start = enumerate(lines, 1), b""
     for number, line in numbered:
-        yield number, _decode(line, file, number)
+        start += line
+        if line.strip():
+            if not _is_json(line):
+                yield 1, _decode(_join(start, lines), file, 1)
+                return
+            yield number, _decode(line, file, number)
+            break
+    for number, line in numbered:
+        if line.strip():
+            yield number, _decode(line, file, number)
+
+
+def _join(start: bytes, lines: Iterator[bytes]) -> bytes:
+    """The whole file as one document."""
+    parts, size = [start], len(start)
+    for line in lines:
+        size += len(line)
+        parts.append(line)
+        if size > DOCUMENT_BYTES_MAX:
+            break
+    return b"".join(parts)
 
 
 def _is_json(line: bytes) -> bool:
@@ -125,6 +142,9 @@ def _is_json(line: bytes) -> bool:
 
 
 def _decode(text: bytes, file: str, line: int) -> object:
+    if len(text) > DOCUMENT_BYTES_MAX:
+        problem = f"the document has more than {DOCUMENT_BYTES_MAX:,} bytes; split it"
+        raise TraceFormatError(file, line, problem)
     with _place(file, line, text):
         document: object = msgspec.json.decode(text)
         _check_depth(document)
