@@ -297,6 +297,27 @@ def test_the_command_gives_one_json_object(tmp_path: Path, capsys: Any):
     assert (crewai["good"], crewai["cut"], crewai["cut_share"]["value"]) == (1, 1, 1.0)
 
 
+def test_the_command_says_whether_a_detector_of_others_is_better(tmp_path: Path, capsys: Any):
+    write_runs(tmp_path)
+    command.main(["--traces", str(tmp_path), "--view", "B"])
+    assert "| tool agents | B | yes | none |" in capsys.readouterr().out
+    better = {"Handrail, observed": figures_of(10, 20), "better": figures_of(0, 90)}
+    assert "| InterCode | A | no: better | none |" in page({"A": {"InterCode": better}})
+    hardly = {"Handrail, observed": figures_of(10, 20), "hardly": figures_of(9, 22)}
+    assert "| InterCode | A | yes | hardly |" in page({"A": {"InterCode": hardly}})
+
+
+def test_the_command_measures_what_was_chosen_by_five_folds(tmp_path: Path, capsys: Any):
+    write_runs(tmp_path)
+    command.main(["--traces", str(tmp_path), "--view", "B", "--folds"])
+    printed = capsys.readouterr().out
+    assert "## Five folds" in printed
+    assert (
+        "| tool agents | B | 2/2/2 2/2/2 2/2/2 2/2/2 2/2/2 | 0 of 0 | 77.8% | 0 of 0 | 66.7% |"
+        in (printed)
+    )
+
+
 @pytest.mark.parametrize("options", [[], ["--json"]])
 def test_the_command_skips_with_a_sentence_where_there_are_no_traces(
     options: list[str], tmp_path: Path, capsys: Any

@@ -19,6 +19,8 @@ from handrail.replay.traces.model import Trace
 
 Z = 1.959964
 """Of a 95% interval."""
+OURS = "Handrail"
+"""How the names of our own detectors begin."""
 GROUPS = {
     "tau": "tool agents",
     "swe": "tool agents",
@@ -203,6 +205,11 @@ def dominating(figures: Mapping[str, Figures], name: str, *, clearly: bool = Tru
         if _is_less(theirs.cut_share, mine.cut_share, clearly)
         and _is_less(mine.saved_share, theirs.saved_share, clearly)
     ]
+
+
+def beaten_by(figures: Mapping[str, Figures], name: str) -> list[str]:
+    """The detectors of others that are clearly better in both than this one of ours."""
+    return [other for other in dominating(figures, name) if not other.startswith(OURS)]
 
 
 def _is_less(small: Share, large: Share, clearly: bool) -> bool:

@@ -63,6 +63,15 @@ def cross_validated(
         (setting, [run_detector(lambda chosen=setting: make(**chosen), t) for t in traces])
         for setting in settings(grid)
     ]
+    return choose_by_folds(tried, traces, preference)
+
+
+def choose_by_folds(
+    tried: Sequence[tuple[Setting, Sequence[Stop]]],
+    traces: Sequence[Trace],
+    preference: Preference = prefer_saving,
+) -> FoldedFigures:
+    """Choose among settings that were tried on every trace."""
     folds = [fold_of(trace) for trace in traces]
     chosen: list[Setting] = []
     measured: list[Stop] = []

@@ -24,14 +24,15 @@ def lines(**fields: object) -> dict[str, str]:
 def test_an_error_says_what_to_do_at_night() -> None:
     guard = Guard(StopRules(profile="observed"))
     with pytest.raises(StoppedError) as caught, guard.run("r") as run:
+        run.called("clerk", "find_address", "ann", "ann@example.org")
         for _ in range(9):
             run.called("clerk", "send_mail", "to ann", "sent", effect=True)
     assert str(caught.value).splitlines() == [
         "no_change: clerk called send_mail with the same arguments and got the same answer 3 more "
         "times, with nothing new in between",
         "  limit: no_change_limit 3, seen 3, profile observed",
-        "  alike: steps 2, 3 and 4: clerk, send_mail: same arguments, same answer",
-        "  tools with effects since the last progress: send_mail of clerk (steps 1, 2, 3 and 4)",
+        "  alike: steps 3, 4 and 5: clerk, send_mail: same arguments, same answer",
+        "  tools with effects since the last progress: send_mail of clerk (steps 2, 3, 4 and 5)",
         "  what would have let it go on: another call, another answer, or a higher no_change_limit",
         "  to allow more: Guard(StopRules(no_change_limit=5)) in a program under guard, "
         "stop_rules: {no_change_limit: 5} in a definition",
