@@ -76,6 +76,17 @@ def test_a_run_that_has_found_nothing_else_is_ended_at_the_third_time() -> None:
     assert run.stop.seen == run.stop.limit == 3
     failing = play([call("pwd"), *[call("ls", "Error: no such folder")] * 10])
     assert (rule_of(failing), steps_of(failing)) == ("no_change", 4)
+    before = play([call("ls", "Error: no such folder"), call("pwd"), *failing_steps(3)])
+    assert (rule_of(before), steps_of(before)) == ("no_change", 5), "what came before news is over"
+
+
+def failing_steps(count: int) -> list[Step]:
+    return [call("ls", "Error: no such folder")] * count
+
+
+def test_answers_that_differ_in_figures_are_not_the_same_from_the_first_time() -> None:
+    run = play([call("date", f"visitors so far {n}") for n in range(6)])
+    assert rule_of(run) == "completed"
 
 
 def test_different_calls_that_meet_the_same_failure_end_the_run_at_the_third() -> None:

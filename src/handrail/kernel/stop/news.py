@@ -229,17 +229,17 @@ def steps_again(repeats: Repeats, findings: Iterable[StepFinding]) -> tuple[int,
 
 
 def same_calls(repeats: Repeats, findings: Iterable[StepFinding], *, since: int) -> tuple[int, ...]:
-    """Return the steps since this one that made the same calls as the last step and got the same
-    answers, oldest first; none if the last step showed anything else.
+    """Return the steps that found the same and nothing else, after the step since then that found
+    it first; none if the last step showed anything but calls.
     """
-    if not all(finding.kind is FindingKind.CALL for finding in findings) or not repeats.trail:
+    findings = tuple(findings)
+    again = steps_again(repeats, findings)
+    if not again or not all(finding.kind is FindingKind.CALL for finding in findings):
         return ()
     newest = repeats.trail[0].digest
-    return tuple(
-        entry.step
-        for entry in reversed(repeats.trail)
-        if entry.digest == newest and entry.step >= since
-    )
+    steps = (entry.step for entry in reversed(repeats.trail) if entry.digest == newest)
+    first = next((step for step in steps if step >= since), again[0])
+    return again if first == again[0] else (first, *again)
 
 
 def same_texts(repeats: Repeats) -> tuple[int, ...]:
