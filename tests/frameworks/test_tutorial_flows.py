@@ -24,7 +24,7 @@ from langgraph.prebuilt import ToolNode, tools_condition
 from langgraph.types import Command, Send, interrupt
 
 from handrail import Guard
-from handrail.guard.langgraph import guarded
+from handrail.guard.langgraph import guarded, nudge_messages
 
 Says = Callable[[int], AIMessage]
 """What a stub model answers when it is asked for the nth time."""
@@ -445,3 +445,24 @@ def test_two_agents_that_say_the_same_to_each_other_are_stopped_by_the_tenth_rou
     with pytest.raises(StoppedError):
         guarded(graph.compile()).invoke(chat(), CONFIG)
     assert models["a"].asked <= 10
+
+
+def test_a_node_can_tell_its_model_that_a_rule_is_near() -> None:
+    inputs: list[str] = []
+    llm = model([("search", {"query": "oak"})])
+
+    def agent(state: Chat) -> Any:
+        messages = [*state["messages"], *nudge_messages()]
+        inputs.append(str(messages))
+        return {"messages": [llm.invoke(messages)]}
+
+    graph = StateGraph(Chat)
+    graph.add_node("agent", agent)
+    graph.add_node("tools", ToolNode([search]))
+    graph.add_edge(START, "agent")
+    graph.add_conditional_edges("agent", tools_condition)
+    graph.add_edge("tools", "agent")
+    with pytest.raises(StoppedError):
+        guarded(graph.compile()).invoke(chat(), CONFIG)
+    assert sum("The stop rule" in text for text in inputs) == 1
+    assert nudge_messages() == []

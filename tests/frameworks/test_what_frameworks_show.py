@@ -16,6 +16,7 @@ from autogen_agentchat.base import Response
 from autogen_agentchat.conditions import TextMentionTermination
 from autogen_agentchat.messages import TextMessage
 from autogen_agentchat.teams import RoundRobinGroupChat
+from autogen_core import FunctionCall
 from autogen_core.code_executor import CodeExecutor, CodeResult
 from autogen_core.models import RequestUsage
 from benchmarks.same_mistake.scenes import SCENES, Script
@@ -27,10 +28,11 @@ from strands import Agent as StrandsAgent
 from strands.multiagent import GraphBuilder
 from tests.frameworks import agent_framework_stubs as af
 from tests.frameworks.test_adapters import Says
-from tests.frameworks.test_real_teams import Client, SdkModel
+from tests.frameworks.test_real_teams import Client, SdkModel, StrandsModel, search
 
 from agents import Agent
 from handrail import Guard, LoopDetected, NoProgress, Stopped
+from handrail.guard.adapter import watching
 from handrail.guard.agent_framework import guarded as agent_framework
 from handrail.guard.autogen import guarded as autogen
 from handrail.guard.openai_agents import guarded as openai
@@ -316,3 +318,148 @@ def test_the_limit_of_a_workflow_s_iterations_stays_in_force() -> None:
     workflow = af.ring(*af.nodes("a", "b"), max_iterations=3)
     with pytest.raises(WorkflowConvergenceException):
         asyncio.run(agent_framework(workflow).run("go"))
+
+
+# Nudges: before a rule ends the run, the model is told once, in names and figures only
+
+
+SECRET = "the blue folder"
+"""What tools and models say: no nudge quotes it."""
+
+
+def nudged(inputs: list[str]) -> list[str]:
+    """The inputs of a model that held a nudge."""
+    return [text for text in inputs if "The stop rule" in text]
+
+
+def assert_nudged(inputs: list[str], guard: Guard) -> None:
+    assert nudged(inputs), "the model was told before the end"
+    assert not nudged(inputs[:2]), "and not before there was a reason"
+    assert guard.last is not None
+    assert guard.last.stop is not None
+    assert guard.last.stop.rule in ("no_change", "monologue", "oscillation", "same_error")
+
+
+def test_an_openai_agent_is_nudged_in_the_input_of_its_model() -> None:
+    guard, inputs = Guard(), list[str]()
+
+    class Listening(SdkModel):
+        async def get_response(self, *given, **options):
+            inputs.append(str(options.get("input", given)))
+            return await super().get_response()
+
+    @function_tool
+    def look() -> str:
+        """Look."""
+        return SECRET
+
+    def says(n: int) -> Any:
+        return [
+            ResponseFunctionToolCall(
+                call_id=f"c{n}", name="look", arguments="{}", type="function_call"
+            )
+        ]
+
+    agent = Agent(name="seeker", model=Listening(says), tools=[look])
+    with pytest.raises(Stopped):
+        asyncio.run(openai(agent, guard).run("look", max_turns=30))
+    assert_nudged(inputs, guard)
+
+
+def test_a_pydantic_agent_is_nudged_by_an_enqueued_message() -> None:
+    guard, inputs = Guard(), list[str]()
+
+    def says(messages: Any, info: Any) -> ModelResponse:
+        inputs.append(str(messages))
+        return ModelResponse([ToolCallPart("look", {})])
+
+    agent = PydanticAgent(FunctionModel(says), name="seeker")
+
+    @agent.tool_plain
+    def look() -> str:
+        return SECRET
+
+    with pytest.raises(Stopped):
+        asyncio.run(pydantic(agent, guard).run("look"))
+    assert_nudged(inputs, guard)
+
+
+def test_a_nudge_does_not_keep_a_pydantic_agent_from_its_end() -> None:
+    inputs = list[str]()
+
+    def says(messages: Any, info: Any) -> ModelResponse:
+        inputs.append(str(messages))
+        part = TextPart("done") if nudged(inputs[-1:]) else ToolCallPart("look", {})
+        return ModelResponse([part])
+
+    agent = PydanticAgent(FunctionModel(says), name="seeker")
+
+    @agent.tool_plain
+    def look() -> str:
+        return SECRET
+
+    assert asyncio.run(pydantic(agent).run("look")).output == "done"
+    assert len(nudged(inputs)) == 1
+
+
+def test_a_strands_agent_is_nudged_in_the_last_message_to_its_model() -> None:
+    guard, inputs = Guard(), list[str]()
+
+    class Listening(StrandsModel):
+        async def stream(self, messages, *given, **more):
+            inputs.append(str(messages))
+            async for piece in super().stream(messages, *given, **more):
+                yield piece
+
+    agent = StrandsAgent(
+        name="seeker",
+        model=Listening(lambda n: ("search", {"place": 7})),
+        tools=[search],
+        callback_handler=None,
+    )
+    with pytest.raises(Stopped):
+        strands(agent, guard)("look")
+    assert_nudged(inputs, guard)
+
+
+def test_an_agent_of_agent_framework_is_nudged_in_the_messages_of_its_model() -> None:
+    guard, inputs = Guard(), list[str]()
+
+    class Listening(af.Model):
+        def _inner_get_response(self, *, messages, **more):
+            inputs.append(" ".join(message.text for message in messages))
+            return super()._inner_get_response(messages=messages, **more)
+
+    model = Listening(lambda n: af.calls("look", {"where": "here"}, n=n))
+    agent = af.Agent(model, name="seeker", tools=[af.look])
+    with pytest.raises(Stopped):
+        asyncio.run(agent_framework(agent, guard).run("look"))
+    assert_nudged(inputs, guard)
+
+
+def test_an_assistant_of_autogen_is_nudged_in_its_context_between_its_turns() -> None:
+    guard, inputs = Guard(), list[str]()
+
+    class Listening(Client):
+        async def create(self, messages, **more):
+            inputs.append(str(messages))
+            return await super().create(messages, **more)
+
+    calls = [FunctionCall(id="c", name="look_around", arguments="{}")]
+    agent = AssistantAgent("a", Listening(lambda n: calls), tools=[look_around])
+    with pytest.raises(Stopped):
+        run_team([agent], guard)
+    assert_nudged(inputs, guard)
+
+
+async def look_around() -> str:
+    """Look."""
+    return SECRET
+
+
+def test_a_nudge_that_cannot_be_delivered_breaks_nothing(caplog: Any) -> None:
+    with watching(Guard(), "team", "go") as watch:
+        watch.activate("a")
+        watch.run.take_nudge = lambda: "be quick"
+        watch.deliver_nudge(lambda text: 1 / 0)
+    assert "could not be delivered" in caplog.text

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from handrail import Guard, Stopped
-from handrail.guard.plain import agent, guarded, tool, used
+from handrail.guard.plain import agent, guarded, nudge, tool, used
 from handrail.kernel.run.events import Reported
 from handrail.kernel.stop.findings import StepFinding
 
@@ -170,3 +170,22 @@ def test_only_digests_are_kept_and_deep_or_large_values_are_bounded() -> None:
     assert guard.last is not None
     assert len(findings(guard)) == 3
     assert "secret" not in str(guard.last.events[1:])
+
+
+def test_a_loop_can_tell_its_model_that_a_rule_is_near() -> None:
+    @agent("seeker")
+    def seek(prompt: str) -> str:
+        used(tokens=1, text="I am on it")
+        return "seeker"
+
+    nudges: list[str] = []
+
+    def loop(rounds: list[int]) -> None:
+        while True:
+            rounds.append(1)
+            seek("go on")
+            nudges.append(nudge())
+
+    assert rounds_until_stopped(loop) <= ROUNDS_MAX
+    assert next(filter(None, nudges)).startswith("The stop rule")
+    assert nudge() == ""

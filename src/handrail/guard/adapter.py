@@ -10,8 +10,9 @@ Frameworks call from several threads and tasks; one lock serialises them.
 """
 
 import importlib
+import logging
 from collections import Counter
-from collections.abc import AsyncIterator, Generator, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Generator, Iterator, Mapping
 from contextlib import aclosing, closing, contextmanager
 from contextvars import ContextVar
 from threading import RLock
@@ -24,6 +25,8 @@ from handrail.guard.tool_calls import ToolCall, to_text
 from handrail.kernel.definition.limits import ProfileName
 from handrail.kernel.result import FIGURE_MAX, Usage
 from handrail.kernel.run.state import Stop
+
+log = logging.getLogger("handrail.guard")
 
 ANSWER_CHARS_MAX = 2_000
 """Characters of a model's answer; the framework keeps the rest."""
@@ -205,6 +208,19 @@ class RunWatch:
                 if piece is STREAM_END:
                     return
                 yield piece
+
+    def deliver_nudge(self, deliver: Callable[[str], object]) -> None:
+        """Pass what the next model should be told of a rule that is near to the framework, once.
+
+        A failure is logged: a nudge never breaks the program.
+        """
+        with self._lock:
+            text = self.run.take_nudge()
+        if text is not None:
+            try:
+                deliver(text)
+            except Exception:
+                log.exception("a nudge could not be delivered")
 
     def raise_if_stopped(self) -> None:
         """Raise the stop, if there is one: for hooks that end a framework's run by an error."""

@@ -537,13 +537,21 @@ class _ModelMiddleware:
         executor_call = _current_call.get()
         if executor_call is not None:
             executor_call.flush()
-            if executor_call.run.watch.begin_step() is not None:
+            watch = executor_call.run.watch
+            if watch.begin_step() is not None:
                 executor_call.abort()
+            watch.deliver_nudge(functools.partial(_add_message, context))
             if context.stream:
                 context.stream_result_hooks.append(functools.partial(_set_answer, executor_call))
         await call_next()
         if executor_call is not None and not context.stream:
             _set_answer(executor_call, context.result)
+
+
+def _add_message(context: Any, text: str) -> None:
+    """Add a message to those that the model is given."""
+    message = import_framework("agent_framework", EXTRA).Message("user", [text])
+    context.messages = [*context.messages, message]
 
 
 class _ToolMiddleware:

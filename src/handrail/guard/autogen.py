@@ -18,6 +18,7 @@ What a stop leaves: a `TaskResult` with the messages so far and the reason, as `
 
 import functools
 import inspect
+import logging
 import re
 from asyncio import Future
 from collections.abc import AsyncGenerator, Iterator
@@ -27,6 +28,8 @@ from typing import Any
 
 from handrail.guard.adapter import RunWatch, import_framework, to_text, watching_stream
 from handrail.guard.run import Guard
+
+log = logging.getLogger("handrail.guard")
 
 EXTRA = "autogen"
 MANAGER_MESSAGES = ("SelectSpeakerEvent", "SelectorEvent")
@@ -47,6 +50,7 @@ FAILURE_PREFIXES = (
 )
 """How messages begin that report a failure."""
 SILENT_FAILURE = re.compile(r"The script ran but produced no output .* exit code was: ([1-9]\d*)")
+NUDGE_SOURCE = "guard"
 USER = "user"
 """The sender of a task; not a member of the team, unless an agent has that name."""
 
@@ -86,6 +90,7 @@ class GuardedAutoGenTeam:
                             messages_so_far.append(message)
                             if len(messages_so_far) > task_messages:
                                 recorder.record_message(message)
+                                await recorder.deliver_nudge(message)
                         yield message
                         if watch.stop is not None:
                             break
@@ -220,7 +225,7 @@ class _MessageRecorder:
 
     def __init__(self, watch: RunWatch, team: Any, task: Any) -> None:
         self.watch = watch
-        agents = dict(_agents(team))
+        self.agents = agents = dict(_agents(team))
         self.user = USER if USER not in agents else ""
         """The sender whose messages are no agent's."""
         self.tools = {name for name in agents if _works_like_tool(agents[name])}
@@ -252,6 +257,24 @@ class _MessageRecorder:
         target = getattr(message, "target", "")
         if message.type == "HandoffMessage" and target != self.user and watch.stop is None:
             watch.activate(target, reason=message.content)
+
+    async def deliver_nudge(self, message: Any) -> None:
+        """Add a nudge to what an agent's model is given, when the agent has just answered.
+
+        Until its next turn nothing else changes its context: in the midst of a turn, a message
+        could come between a tool's call and its result.
+        """
+        context = getattr(self.agents.get(message.source), "model_context", None)
+        if context is None or message.type.endswith("Event") or self.watch.stop is not None:
+            return
+        texts: list[str] = []
+        self.watch.deliver_nudge(texts.append)
+        try:
+            for text in texts:
+                user_message = import_framework("autogen_core.models", EXTRA).UserMessage
+                await context.add_message(user_message(content=text, source=NUDGE_SOURCE))
+        except Exception:
+            log.exception("a nudge could not be delivered")
 
     def record_tool_request(self, message: Any) -> None:
         self.calls |= {call.id: call for call in message.content}

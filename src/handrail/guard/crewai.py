@@ -396,7 +396,11 @@ def _after_step(context: Any) -> None:
 
 def _before_model(context: Any) -> None:
     _flush_events()
-    _abort_if_stopped(_current_scope.get().begin_agent(context.agent))
+    scope = _current_scope.get()
+    _abort_if_stopped(scope.begin_agent(context.agent))
+    scope.run.watch.deliver_nudge(
+        lambda text: context.messages.append({"role": "user", "content": text})
+    )
 
 
 def _after_model(context: Any) -> None:

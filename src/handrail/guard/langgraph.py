@@ -23,6 +23,7 @@ import msgspec
 
 from handrail.guard.adapter import (
     RunWatch,
+    current_watch,
     import_framework,
     to_text,
     watching,
@@ -136,6 +137,18 @@ def guarded(
     records the run asks a person; without a server, the graph's own result shows the interrupt.
     """
     return GuardedGraph(graph, guard or Guard(), name or graph.get_name(), answer)
+
+
+def nudge_messages() -> list[Any]:
+    """Return what a node should tell its model of a rule that is near, as messages to add to the
+    others; most of the time none. A graph has no place where a guard could add them by itself.
+    """
+    messages: list[Any] = []
+    watch = current_watch.get()
+    if watch is not None:
+        message_type = import_framework("langchain_core.messages", EXTRA).HumanMessage
+        watch.deliver_nudge(lambda text: messages.append(message_type(text)))
+    return messages
 
 
 def _interrupts(watch: RunWatch) -> Iterator[Any]:

@@ -187,7 +187,10 @@ def _with_input_filter(caller_config: Any, recorder: "_HookRecorder") -> Any:
         with recorder.logging_errors():
             recorder.on_model_input(data)
         filtered = caller_filter(data) if caller_filter is not None else data.model_data
-        return await filtered if inspect.isawaitable(filtered) else filtered
+        filtered = await filtered if inspect.isawaitable(filtered) else filtered
+        items: list[Any] = []
+        recorder.watch.deliver_nudge(lambda text: items.append({"role": "user", "content": text}))
+        return replace(filtered, input=[*filtered.input, *items]) if items else filtered
 
     return (
         replace(config, **{INPUT_FILTER_OPTION: input_filter})
@@ -324,6 +327,8 @@ class _HookRecorder:
         name, chain = data.agent.name, _agent_chain.get()
         if name == self.agent and len(chain) < 2:
             _agent_chain.set((name,))
+            self.watch.resume(name)
+            self._abort_if_stopped()
             return
         if chain[-1:] != (name,):
             chain = (*chain, name)

@@ -154,6 +154,16 @@ def used(*, tokens: int = 0, text: str = "") -> None:
         watch.record_answer(text=text, tokens=tokens)
 
 
+def nudge() -> str:
+    """Return what the next model should be told of a rule that is near, once; else empty."""
+    texts: list[str] = []
+    watch = current_watch.get()
+    if watch is not None:
+        watch.begin_step()
+        watch.deliver_nudge(texts.append)
+    return "".join(texts)
+
+
 def guarded(function: F, guard: Guard | None = None, *, name: str = "") -> F:
     """Make the function that runs the team a guarded run; raises `Stopped` when a rule ends it."""
     _refuse_generator(function)

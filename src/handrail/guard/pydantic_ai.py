@@ -86,6 +86,7 @@ class GuardedPydanticAgent:
         async with self.agent.iter(user_prompt, **options) as run:
             async for node in run:
                 recorder.record_node(node, run.all_messages())
+                recorder.deliver_nudge(node, run)
         return run.result
 
     def run_sync(self, user_prompt: Any = None, **options: Any) -> Any:
@@ -198,6 +199,13 @@ class _NodeRecorder:
             self.awaits_answer = False
         self.watch.raise_if_stopped()
 
+    def deliver_nudge(self, node: Any, run: Any) -> None:
+        """Add a nudge to the request that the node is about to make; `run` is the agent's run or
+        its context.
+        """
+        if getattr(node, "request", None) is not None:
+            self.watch.deliver_nudge(run.enqueue)
+
     def _record_tool_results(self, parts: Any) -> None:
         for part in parts if self.requested_calls else ():
             call = self.requested_calls.pop(getattr(part, "tool_call_id", ""), None)
@@ -218,6 +226,7 @@ class _GuardCapability:
 
     async def before_node_run(self, context: Any, *, node: Any) -> Any:
         self.recorder.record_node(node, context.messages)
+        self.recorder.deliver_nudge(node, context)
         return node
 
 

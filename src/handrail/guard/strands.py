@@ -12,6 +12,7 @@ What a stop leaves: the framework's own result as it stands then (status FAILED 
 cancelled), as `partial`.
 """
 
+import functools
 from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing
 from typing import Any
@@ -152,6 +153,16 @@ def _before_model(event: Any) -> None:
     stop = _activate_agent(watch, event.agent) if watch is not None else None
     if stop is not None:
         event.cancel = f"{stop.rule}: {stop.reason}"
+    elif watch is not None:
+        watch.deliver_nudge(functools.partial(_add_text, event.agent.messages))
+
+
+def _add_text(messages: Any, text: str) -> None:
+    """Add a text to what the model is given next, at the end of the last message to it."""
+    if messages and messages[-1]["role"] == "user":
+        messages[-1]["content"].append({"text": text})
+    else:
+        messages.append({"role": "user", "content": [{"text": text}]})
 
 
 def _activate_agent(watch: RunWatch, agent: Any) -> Stop | None:
