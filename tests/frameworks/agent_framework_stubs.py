@@ -43,11 +43,11 @@ class Model(FunctionInvocationLayer, ChatMiddlewareLayer, BaseChatClient):
         super().__init__()
         self.says, self.tokens, self.asked = says, tokens, 0
         self.given: list[int] = []
-        """How many messages it was asked with."""
+        """How many messages it was asked with, without nudges."""
 
     def _inner_get_response(self, *, messages, stream, options, **more):
         self.asked += 1
-        self.given.append(len(messages))
+        self.given.append(sum("The stop rule" not in message.text for message in messages))
         said, usage = self.says(self.asked), {"total_token_count": self.tokens}
         contents = [Content.from_text(said)] if isinstance(said, str) else said
 

@@ -616,6 +616,7 @@ def continue_thread(ledger: Ledger) -> Ledger:
         visited={},
         nudges=0,
         claims_refused=False,
+        warned=(),
         best=None,
     )
 
