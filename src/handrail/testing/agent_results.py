@@ -49,7 +49,9 @@ class AgentResultMaker:
         if character == "diligent" and rng.random() < self.options.eager:
             return final_result
         if character in ("diligent", "erratic") and targets and rng.random() < 0.9:
-            return Result(outcome=Outcome.HANDOFF, to=rng.choice(targets), reason="your turn")
+            loops = [*agent.when_exhausted][:1] if rng.random() < 0.5 else []
+            to = rng.choice(loops or targets)  # often the same one, until a rule is against it
+            return Result(outcome=Outcome.HANDOFF, to=to, reason="your turn")
         if character == "diligent":
             return final_result
         if character == "failing":

@@ -142,7 +142,7 @@ def _draw_definition(rng: Random, *, reviser: bool) -> tuple[str, dict[str, Any]
     if chance < 0.2:
         shape = rng.choice(sorted(SHAPES))
         return shape, SHAPES[shape]
-    if chance < 0.65:
+    if chance < 0.6:
         document = random_workflow(
             rng,
             size=rng.choice((3, 6, 10, 16)),
