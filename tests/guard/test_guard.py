@@ -274,6 +274,11 @@ def test_the_last_step_is_the_conclusion_and_no_budget_is_overdrawn_for_one() ->
     assert stop.rule == "same_error"
 
 
+def test_a_guard_that_should_ask_by_itself_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"call run\.ask"):
+        Guard(StopRules(ladder=Ladder(ask=True)))
+
+
 def test_a_dry_run_says_where_a_conclusion_would_have_been_asked_for() -> None:
     with Guard(StopRules(**CONCLUDING), dry_run=True).run("r") as run:
         ping_pong(run)

@@ -17,7 +17,7 @@ from handrail.cli.arguments import (
 from handrail.cli.command import InputError
 from handrail.cli.connection import open_client
 from handrail.client.errors import InvalidRequestError
-from handrail.kernel.run.state import ApprovalKind
+from handrail.kernel.run.state import STOP_OPTIONS, ApprovalKind
 
 if TYPE_CHECKING:
     from handrail.api.approvals import AnsweredApproval
@@ -102,6 +102,8 @@ def _skip_note(approval: "Approval") -> str:
     """Return a note where an "OK" approves no result: an escalation has none."""
     if approval.type is not ApprovalKind.ESCALATION or approval.decision != "approve":
         return ""
+    if approval.options == STOP_OPTIONS:
+        return f", so '{approval.node_id}' gets the turn again"
     return f", so it goes on as if '{approval.node_id}' had succeeded"
 
 

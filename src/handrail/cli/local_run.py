@@ -190,6 +190,8 @@ def answer_hint(approval: PendingApproval) -> str:
             f" ({', '.join(map(output.printable, approval.options))})" if approval.options else ""
         )
         return f"answer{options}, or /reject to close the run"
+    if approval.stop is not None:
+        return "'go on' gives it the turn again, any other text too, with that; 'stop' ends the run"
     if approval.kind is ApprovalKind.ESCALATION:
         return (
             f"OK goes on without it, as if '{output.printable(approval.step_id)}' had succeeded; "

@@ -18,6 +18,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 
 import msgspec
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from handrail.guard.errors import StoppedError, stop_error
@@ -182,6 +183,9 @@ class Guard:
         checked, problems = read_stop_rules(msgspec.to_builtins(rules or StopRules()))
         if checked is None:
             raise ValueError("; ".join(str(problem) for problem in problems))
+        if checked.ladder is not UNSET and checked.ladder.ask:
+            message = "ladder.ask is true, and a guard asks nobody by itself"
+            raise ValueError(f"{message}; leave it out, and call run.ask(…) where you want to ask")
         self.rules, self._limits = checked, dict[ProfileName, Limits]()
         self.dry_run, self.record_texts = dry_run, record_texts
         self.clock, self.record, self.token = clock, record, token

@@ -195,15 +195,16 @@ class _Replayer:
 
     def _diverge(self, produced: list[RunEvent]) -> ReplayOutcome:
         """Return the outcome at a difference: a new end, a missing end, or a mismatch. No agent is
-        there to conclude a run that only the other rules stop."""
+        there to conclude a run that only the other rules stop, and no person to let it go on."""
         if any(isinstance(event, Ended) for event in produced):
             return ReplayOutcome(replay_events(produced, self.run))
-        if any(map(_is_concluding, produced)):
+        stops = [stop for stop in map(_postponed_stop, produced) if stop is not None]
+        if stops:
             builder = DecisionBuilder(self.plan, replay_events(produced, self.run), produced[-1].at)
-            builder.stop([], "")
+            builder.end(stops[0])
             return ReplayOutcome(builder.run)
         upcoming = self.events[self.next_index : self.next_index + END_DISTANCE_EVENTS_MAX]
-        if any(map(_is_concluding, upcoming)):
+        if any(map(_postponed_stop, upcoming)):
             return ReplayOutcome(self.run, continues_past_end=True)
         end_rules = [event.stop.rule for event in upcoming if isinstance(event, Ended)]
         is_redirected = any(map(_is_redirect, (*produced[:1], *upcoming[:1])))
@@ -221,15 +222,19 @@ def _is_redirect(event: RunEvent) -> bool:
     return isinstance(event, HandedOff) and bool(event.proposed)
 
 
-def _is_concluding(event: RunEvent) -> bool:
-    return isinstance(event, Offered) and event.concluding is not None
+def _postponed_stop(event: RunEvent) -> Stop | None:
+    """Return the stop that the event postpones: for a conclusion, or for a person's word."""
+    if isinstance(event, Asked):
+        return event.approval.stop
+    return event.concluding if isinstance(event, Offered) else None
 
 
 def _comparison_key(event: RunEvent) -> tuple[object, ...]:
     """Return the fields to compare. Texts and figures are left out: their wording may have changed
     since, or they follow from the limits."""
     fields = COMPARED_FIELDS.get(type(event), ())
-    return type(event), _is_concluding(event), *(getattr(event, name) for name in fields)
+    postponed = _postponed_stop(event) is not None
+    return type(event), postponed, *(getattr(event, name) for name in fields)
 
 
 COMPARED_FIELDS: dict[type[RunEvent], tuple[str, ...]] = {

@@ -412,4 +412,6 @@ def _draw_team_limits(rng: Random, *, hard: bool, soft: bool) -> dict[str, Any]:
             **_draw_soft_limits(rng),
         }
         rules |= {key: value for key, value in drawn.items() if rng.random() < 0.4}
-    return rules | _draw_ladder(rng)
+    ladder = _draw_ladder(rng)
+    ladder["ladder"]["ask"] = soft and rng.random() < 0.4
+    return rules | ladder

@@ -165,7 +165,7 @@ class Simulation:
                 yield c.GrantLock(step_id=position.step_id, lock=run.fence + 1)
         for approval in run.pending_approvals.values():
             for person in (*APPROVERS, ADMIN):
-                text = "this one" if approval.own else "ok"
+                text = "stop" if approval.stop else "this one" if approval.own else "ok"
                 yield c.Answer(
                     approval_id=approval.id, by=person, text=text, digest=approval.digest
                 )

@@ -207,6 +207,12 @@ def next_steps(pending: PendingApproval) -> tuple[str, ...]:
     step_id = pending.step_id
     if pending.own:
         return ("answer: whoever asks gets the text, and goes on",)
+    if pending.stop is not None:
+        return (
+            f"approve, or go on: '{step_id}' gets the turn again, with all counts at zero",
+            "revise: the same, with your text",
+            f"reject, or stop: ends the run by {pending.stop.rule}",
+        )
     if pending.kind is ApprovalKind.ESCALATION:
         return (
             f"approve: goes on as if '{step_id}' had succeeded",

@@ -454,14 +454,15 @@ def bound_team(team: Team, limits: Limits, settings: Settings) -> Bound:
         dispatches=dispatches,
         handoffs=handoffs,
         transitions=handoffs,
-        questions=0 if team.review is None else 1,
+        questions=(team.review is not None) + limits.ladder.ask,
         asks=asks,
         time=_service_time_of_team(team, limits, settings, dispatches, asks),
         tight={
             "dispatches": is_exact and not (concludes and walk_ends),
             "handoffs": is_exact,
             "transitions": is_exact,
-            "questions": team.review is None or _is_review_reachable(team, limits),
+            "questions": not limits.ladder.ask
+            and (team.review is None or _is_review_reachable(team, limits)),
             "asks": is_exact,
             "time": False,
         },
@@ -500,6 +501,7 @@ def _service_time_of_team(
     people = 0.0
     if review is not None:
         people = settings.human_deadline if review.deadline is None else review.deadline
+    people += settings.human_deadline if limits.ladder.ask else 0.0
     ask_seconds = asks * settings.human_deadline
     return ServiceTime(
         queue=queue,

@@ -43,10 +43,12 @@ class Constraints(Value):
 
 
 class Ladder(Value):
-    """What comes before a stop: with `nudge`, agents are told one short of a limit; with
-    `conclude`, the agent of a team whose turn it was gives one last answer (K29)."""
+    """What comes before a stop: with `nudge`, agents are told one short of a limit; with `ask`, a
+    person decides whether a team goes on that a soft rule would stop; with `conclude`, the agent
+    of a team whose turn it was gives one last answer (K29)."""
 
     nudge: bool = True
+    ask: bool = False
     conclude: bool = False
 
 
@@ -255,6 +257,7 @@ LIMITS: dict[str, LimitInfo] = {
     ),
     "ladder": LimitInfo(
         meaning="(what comes before a stop; `nudge`: the next agent is told one short of a limit; "
+        "`ask`: a person decides whether a team goes on that a soft rule would stop; "
         "`conclude`: a stopped team's agent gives one last answer, with the last of `max_steps`)"
     ),
     "profile": LimitInfo(meaning="the column that fills what is not set"),
@@ -327,8 +330,8 @@ def resolve_limits(
             filled[name] = value
     base = PROFILES[profile if rules.profile is UNSET else rules.profile]
     limits = msgspec.structs.replace(base, **filled)
-    if kind == "workflow" and limits.ladder.conclude:  # a workflow's end is its structure's
-        ladder = msgspec.structs.replace(limits.ladder, conclude=False)
+    if kind == "workflow":  # a workflow's end is its structure's
+        ladder = msgspec.structs.replace(limits.ladder, ask=False, conclude=False)
         return msgspec.structs.replace(limits, ladder=ladder)
     return limits
 

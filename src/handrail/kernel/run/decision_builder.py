@@ -35,6 +35,7 @@ from handrail.kernel.run.state import (
     CLAIMED,
     ENGINE_KEYS,
     OFFERED,
+    STOP_OPTIONS,
     ApprovalKind,
     PendingApproval,
     Position,
@@ -51,7 +52,7 @@ from handrail.kernel.stop.early_warnings import (
     WarningJudges,
     judge_warnings,
 )
-from handrail.kernel.stop.ladder import Judge, Nudge, is_due, judge_early, may_conclude
+from handrail.kernel.stop.ladder import Judge, Nudge, is_due, judge_early, may_ask, may_conclude
 from handrail.kernel.stop.ledger import assess_result, find_edge, short_key
 from handrail.kernel.stop.rules import (
     FiredRule,
@@ -194,6 +195,9 @@ class DecisionBuilder:
             self.end(self.run.concluding)
             return
         stop = build_stop(fired, agent, self.run.ledger, self.run.limits.profile)
+        if self._may_ask(fired):
+            self._ask_to_go_on(stop)
+            return
         position, self._nudges = self._concluding_position(fired), ()
         if position is None:
             self.end(stop)
@@ -201,9 +205,26 @@ class DecisionBuilder:
             role = self.plan.agents[position.step_id].effective_role
             self._offer(position, role, concluding=stop)
 
-    def end(self, stop: Stop) -> None:
+    def end(self, stop: Stop, by: str = "") -> None:
         status = terminal_status_of(stop.rule, goal_met=is_goal_met(self.run))
-        self.emit(Ended(at=self.now, status=status, stop=stop))
+        self.emit(Ended(at=self.now, status=status, stop=stop, by=by))
+
+    def _may_ask(self, fired: list[FiredRule]) -> bool:
+        run = self.run
+        return (
+            run.limits.ladder.ask
+            and not self.plan.is_guarded
+            and next(iter(run.positions)) in self.plan.agents
+            and may_ask(run.limits, fired, self.judge_step())
+        )
+
+    def _ask_to_go_on(self, stop: Stop) -> None:
+        """Ask a person whether the team goes on, in a new stretch, or ends by this stop."""
+        (position,) = self.run.positions.values()
+        cited = f" ({', '.join(stop.evidence)})" if stop.evidence else ""
+        text = f"{stop.rule}: {stop.reason}{cited}. Let it go on, or stop it?"
+        self._nudges = ()
+        self.open_approval(position, ApprovalKind.ESCALATION, text, options=STOP_OPTIONS, stop=stop)
 
     def _concluding_position(self, fired: list[FiredRule]) -> Position | None:
         """Return where a stopped team concludes: None if it may not, or has no step, no money or
@@ -261,6 +282,7 @@ class DecisionBuilder:
         options: tuple[str, ...] = (),
         status: TerminalStatus = TerminalStatus.DONE_SUCCESS,
         remaining: tuple[str, ...] = (),
+        stop: Stop | None = None,
     ) -> None:
         run = self.run
         wait_seconds = (
@@ -282,6 +304,7 @@ class DecisionBuilder:
             options=options,
             status=status,
             remaining=remaining,
+            stop=stop,
         )
         self.emit(Asked(at=self.now, approval=approval))
 

@@ -16,7 +16,14 @@ from handrail.kernel.run.answer_text import classify_answer
 from handrail.kernel.run.commands import Answer, Close, Migrate, Move, Patch, Pause, Resume
 from handrail.kernel.run.decision_builder import DecisionBuilder, approval_digest
 from handrail.kernel.run.events import Answered, Ended, Migrated, Patched, Paused, Reasked, Resumed
-from handrail.kernel.run.state import ApprovalKind, PendingApproval, Person, Stop, to_timedelta
+from handrail.kernel.run.state import (
+    STOP_OPTIONS,
+    ApprovalKind,
+    PendingApproval,
+    Person,
+    Stop,
+    to_timedelta,
+)
 from handrail.kernel.stop.rules import StopRule
 
 REQUIRED_LEVELS = {
@@ -130,6 +137,8 @@ def _read_decision(approval: PendingApproval, command: Answer) -> Verdict | Refu
         )
     if approval.own:
         return "answer" if text else _refuse_ambiguous(approval)
+    if approval.stop is not None and text.casefold() in STOP_OPTIONS:
+        return "reject" if text.casefold() == STOP_OPTIONS[1] else "approve"
     reading = classify_answer(command.text)
     if reading is Reading.AMBIGUOUS:
         return _refuse_ambiguous(approval)
@@ -152,6 +161,9 @@ def _can_revise(builder: DecisionBuilder, approval: PendingApproval) -> bool:
 
 def _approve(builder: DecisionBuilder, approval: PendingApproval, command: Answer) -> None:
     by = command.by.name
+    if approval.stop is not None:
+        team.reposition(builder, approval.step_id, "once_more", command.text, by)
+        return
     if approval.own:
         return  # an unconditional yes to an agent's question: the next dispatch carries it
     if builder.run.kind == "team":
@@ -173,7 +185,11 @@ def _approve(builder: DecisionBuilder, approval: PendingApproval, command: Answe
 
 
 def _reject(builder: DecisionBuilder, approval: PendingApproval, command: Answer) -> None:
-    """Take an approval node's failure edge if it has one; else close run and bead (L6.6)."""
+    """Take an approval node's failure edge if it has one; else close run and bead (L6.6). A team
+    that was to be stopped ends by its rule."""
+    if approval.stop is not None:
+        builder.end(approval.stop, command.by.name)
+        return
     if builder.run.kind == "workflow" and approval.kind is ApprovalKind.APPROVAL:
         graph = builder.plan.graph
         links = [x for x in graph.succ[graph.index[approval.step_id]] if x.is_failure]
@@ -192,6 +208,9 @@ def _reject(builder: DecisionBuilder, approval: PendingApproval, command: Answer
 
 def _revise(builder: DecisionBuilder, approval: PendingApproval, command: Answer) -> None:
     by, text = command.by.name, command.text
+    if approval.stop is not None:
+        team.reposition(builder, approval.step_id, "once_more", text, by)
+        return
     if builder.run.kind == "team":
         review = builder.plan.team.review
         assert review is not None
@@ -373,6 +392,7 @@ def reopen_approvals(builder: DecisionBuilder) -> None:
             options=approval.options,
             status=approval.status,
             remaining=approval.remaining,
+            stop=approval.stop,
         )
         builder.emit(
             Reasked(

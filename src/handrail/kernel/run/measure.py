@@ -3,7 +3,7 @@
 Workflow: for each position the rest of its visit and of the way after it; for each open block the
 way after its merge; for each rework rule whose scope is open, its reworks left times their cost.
 Team: four events (offered, claimed, reported, handed over) for each step the limits still allow,
-and three (offered, claimed, reported) for a conclusion.
+and three (offered, claimed, reported) for a conclusion, two for the question whether to go on.
 Both: a question and its answer for each ask left, and the end. `rank.py` holds the tables.
 """
 
@@ -120,6 +120,7 @@ def _team_measure(plan: Plan, run: Run) -> int:
     review = plan.team.review
     tail = EVENTS_PER_END if review is None else EVENTS_PER_END + 1 + review.quorum
     tail += EVENTS_PER_CONCLUSION if run.limits.ladder.conclude else 0
+    tail += EVENTS_PER_APPROVAL if run.limits.ladder.ask else 0
     return EVENTS_PER_STEP * steps + PHASE_EVENTS[position.phase] + tail
 
 

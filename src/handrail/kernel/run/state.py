@@ -112,6 +112,12 @@ class PendingApproval(Value, rename={"step_id": "place"}):
     status: TerminalStatus = TerminalStatus.DONE_SUCCESS
     """How the run ends if a team's reviewer approves."""
     remaining: tuple[str, ...] = ()
+    stop: "Stop | None" = None
+    """How the run ends unless a person lets it go on."""
+
+
+STOP_OPTIONS = ("go on", "stop")
+"""What a person may say to the question whether a stopped run goes on."""
 
 
 class Stop(Value):

@@ -13,6 +13,10 @@ them `NUDGES_MAX` times in a stretch.
 Where `ladder.conclude` is on, a team that such a rule stops gives one last answer. It is the last
 of the allowed steps, so nothing grows without bound; no constraint, budget or clock may be against
 it, and only its text counts, so that no agent ends or changes a run by its conclusion (K29).
+
+Where `ladder.ask` is on, a person decides instead whether a team goes on that a soft rule stops:
+going on opens a new stretch, as "once more" does in a workflow (K13). So each stretch has at most
+one such question.
 """
 
 from collections.abc import Callable, Iterable
@@ -80,6 +84,15 @@ def may_conclude(limits: Limits, steps: int, reasons: Iterable[FiredRule]) -> bo
         limits.ladder.conclude
         and (limits.max_steps is None or steps < limits.max_steps)
         and all(RULES_BY_NAME[reason.rule].on_ladder for reason in reasons)
+    )
+
+
+def may_ask(limits: Limits, fired: Iterable[FiredRule], next_step: Iterable[FiredRule]) -> bool:
+    """Whether a person decides about the stop: soft rules fired, and a new stretch could go on."""
+    return (
+        limits.ladder.ask
+        and all(RULES_BY_NAME[rule.rule].is_soft for rule in fired)
+        and all(RULES_BY_NAME[rule.rule].on_ladder for rule in next_step)
     )
 
 

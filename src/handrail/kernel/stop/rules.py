@@ -639,6 +639,7 @@ REDIRECTING_RULES = frozenset(
 )
 """Rules against a handoff that lead to another target where the definition names one (K30)."""
 CONSTRAINT_KINDS = (RuleKind.CONSTRAINT, RuleKind.BUDGET)
+SOFT_KINDS = (RuleKind.NO_PROGRESS, RuleKind.LOOP)
 Rule = Callable[[RuleContext], FiredRule | None]
 HeadroomUnit = Literal["moves", "tokens", "cost", "seconds", "repeats"]
 Ahead = Mapping[HeadroomUnit, Callable[[Ledger, Limits], float | None]]
@@ -676,6 +677,11 @@ class RuleRow(Value):
     """Whether a handoff on which it fires is made, as the last."""
     may_be_partial: bool = False
     """Whether the run is partial, not stuck, if the bead's goal is green when it fires (S13)."""
+
+    @property
+    def is_soft(self) -> bool:
+        """Whether it counts since the last progress only."""
+        return self.kind in SOFT_KINDS
 
     @property
     def on_ladder(self) -> bool:

@@ -31,7 +31,7 @@ from handrail.api.approvals import (
 from handrail.engine.engine import Engine
 from handrail.engine.errors import RefusedError
 from handrail.kernel.definition.reader import parse_duration
-from handrail.kernel.run.state import ApprovalKind, Person, Run
+from handrail.kernel.run.state import STOP_OPTIONS, ApprovalKind, Person, Run
 from handrail.server.access import Caller, HTTPRequest, check_same_site, record_refused_attempt
 from handrail.server.answer_links import (
     LINK_SECONDS_MAX,
@@ -293,6 +293,9 @@ def _title(approval: Approval) -> str:
 def _describe_decisions(approval: Approval) -> dict[str, str]:
     if approval.own:
         return {"revise": "the agent goes on with your text", "reject": DECISION_EFFECTS["reject"]}
+    if approval.options == STOP_OPTIONS:
+        again = f"'{approval.node_id}' gets the turn again, with all counts at zero"
+        return {"approve": again, "revise": f"{again}, and your text", "reject": "the run ends"}
     if approval.type is ApprovalKind.ESCALATION:  # an escalation has no result to approve
         return DECISION_EFFECTS | {
             "approve": f"it goes on as if '{approval.node_id}' had succeeded",
