@@ -217,7 +217,11 @@ async def test_what_was_not_taken_is_tried_again_later_with_the_same_id(inside: 
         await look(inside, 3)
         assert len(receiver.received) == 1
         row = await shown(inside)
-        assert (row["failures"], row["enabled"], row["reason"]) == (1, True, "it answered 500")
+        assert (row["failures"], row["enabled"], row["reason"]) == (
+            1,
+            True,
+            "the receiver answered 500",
+        )
         waits = [5, 10, 20]
         for n, wait in enumerate(waits, 2):
             inside.clock.advance(wait - 0.001)
@@ -248,7 +252,7 @@ async def test_a_dead_receiver_is_disabled_with_the_reason_and_may_be_enabled(
         assert len(receiver.received) == ATTEMPTS_MAX
         row = await shown(inside)
         assert (row["enabled"], row["waiting"]) == (False, 1)
-        assert "12 attempts in a row failed, the last: it answered 503" in row["reason"]
+        assert "12 attempts in a row failed, the last: the receiver answered 503" in row["reason"]
         missed = await inside.asked()
         await look(inside)
         receiver.status = 204
@@ -316,7 +320,7 @@ async def test_a_redirect_is_not_followed(inside: ServerHarness):
         await inside.asked()
         await look(inside)
         assert (len(receiver.received), elsewhere.received) == (1, [])
-        assert (await shown(inside))["reason"] == "it answered 307"
+        assert (await shown(inside))["reason"] == "the receiver answered 307"
 
 
 async def test_no_connection_is_kept_for_another_name_of_the_same_address(inside: ServerHarness):
