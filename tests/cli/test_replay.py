@@ -180,6 +180,22 @@ def test_runs_that_others_recorded_are_judged(here: Path):
     document = json.loads(told(run_command(*as_json)))
     assert [item["step"] for item in document["items"]] == [3, 3]
     assert document["groups"][0]["steps_saved"] == 7
+    assert document["items"][0] == {
+        "file": "runs.jsonl.gz",
+        "dataset": "mine",
+        "id": "17",
+        "success": False,
+        "steps": 10,
+        "stopped": True,
+        "step": 3,
+        "rule": "no_change",
+        "reason": "coder called bash with the same arguments and got the same answer 3 times, and "
+        "nothing else has been found",
+        "evidence": ["step 1", "step 2", "step 3"],
+        "warnings": [],
+        "nudges": [2],
+        "asks": [],
+    }
     Path("mine.yaml").write_text("no_change_limit: null\n")
     spared = told(run_command("replay", "--traces", "runs.jsonl", "--rules", "mine.yaml"))
     assert "ended by itself after 10" in spared

@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from handrail.guard import Guard
@@ -85,7 +86,7 @@ def test_what_a_person_says_is_news_and_a_silent_step_is_none() -> None:
 
 def test_the_step_limit_counts_every_step() -> None:
     verdict = judge(*[step(text=f"thought {n}") for n in range(20)], max_steps=7)
-    assert (verdict.step, verdict.rule, verdict.tokens_saved) == (7, "max_steps", None)
+    assert (verdict.step, verdict.rule, verdict.tokens_saved) == (7, "max_steps", UNSET)
 
 
 def test_verdicts_are_counted_by_dataset() -> None:

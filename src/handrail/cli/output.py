@@ -171,10 +171,11 @@ def _with_all_fields(value: object) -> object:
     match value:
         case msgspec.Struct():
             return {
-                encoded_name: _with_all_fields(getattr(value, name))
+                encoded_name: _with_all_fields(field)
                 for name, encoded_name in zip(
                     value.__struct_fields__, value.__struct_encode_fields__, strict=True
                 )
+                if (field := getattr(value, name)) is not msgspec.UNSET
             }
         case dict():
             return {

@@ -9,6 +9,7 @@ it.
 from collections.abc import Iterable
 from datetime import datetime
 
+from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
 from handrail.kernel.decision import Value
@@ -68,7 +69,10 @@ class TraceJudgement(Value, omit_defaults=False):
     warnings: tuple[TraceWarning, ...] = ()
     nudges: tuple[int, ...] = ()
     """Steps after which the agent would have been told that a rule is near."""
-    tokens_saved: int | None = None
+    asks: tuple[int, ...] = ()
+    """Steps after which a person would have been asked: none, as a recording has nobody to ask."""
+    tokens_saved: int | UnsetType = UNSET
+    """Left out where the trace has no tokens."""
 
 
 class GroupJudgement(Value, omit_defaults=False):
@@ -270,7 +274,7 @@ def judge_trace(trace: Trace, limits: Limits, file: str = "") -> TraceJudgement:
                 evidence=first.evidence,
                 warnings=tuple(judge.warnings),
                 nudges=tuple(judge.nudges),
-                tokens_saved=sum(tokens) if tokens else None,
+                tokens_saved=sum(tokens) if tokens else UNSET,
             )
     return replace(verdict, warnings=tuple(judge.warnings), nudges=tuple(judge.nudges))
 

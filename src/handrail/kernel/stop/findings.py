@@ -101,8 +101,7 @@ _SLEEP = re.compile(
 _WAIT_TOOLS = frozenset(("sleep", "wait", "wait_for", "wait_seconds", "pause"))
 _ENVELOPE = re.compile(r"<[^>]*>|\b\d+\b|exit ?code|return ?code|output|\W+", re.IGNORECASE)
 """What wraps an answer and does not belong to it."""
-_FIGURES = re.compile(r"(?<!\S)[^\s\d]*+\d\S*")
-"""Words with a digit. Possessive, from the start of a word: each is scanned once."""
+_DIGIT = re.compile(r"\d")
 _NOT_WORD = re.compile(r"\W+")
 _HEX_TO_LETTERS = str.maketrans("0123456789abcdef", "ghjkmnpqrstvwxyz")
 _SEPARATORS = str.maketrans(dict.fromkeys("\"'`{}[]()<>,;:=|，。、；：（）「」！？", " "))
@@ -160,23 +159,24 @@ class _Answer:
     """An answer as later ones are compared with it; words are taken when first needed."""
 
     def __init__(self, digest: str, text: str) -> None:
-        self.digest, self._whole = digest, text
+        self.digest, self._text = digest, text
 
     @functools.cached_property
-    def _text(self) -> str:
-        return self._whole.translate(_SEPARATORS)
+    def _all_words(self) -> frozenset[str]:
+        return frozenset(self._text.translate(_SEPARATORS).split())
 
     @functools.cached_property
     def figures(self) -> frozenset[str]:
-        return frozenset(_FIGURES.findall(self._text))
+        """Words with a digit."""
+        return frozenset(filter(_DIGIT.search, self._all_words))
 
     @functools.cached_property
     def words(self) -> frozenset[str]:
-        return frozenset(self._text.split()) - self.figures
+        return self._all_words - self.figures
 
     def is_like(self, other: "_Answer") -> bool:
-        common, all_words = len(self.words & other.words), len(self.words | other.words)
-        return common >= ALIKE * all_words
+        common = len(self.words & other.words)
+        return common >= ALIKE * (len(self.words) + len(other.words) - common)
 
 
 class _StateHistory:
