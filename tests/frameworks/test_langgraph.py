@@ -146,6 +146,14 @@ def test_a_tool_that_is_asked_the_same_and_says_the_same_is_no_progress():
     with pytest.raises(NoProgress) as caught:
         guarded(agent_with_tools(["a"] * 9)).invoke({"messages": ["go"]})
     assert caught.value.stop.rule == "no_change"
+    assert caught.value.stop.effects == ()
+
+
+def test_a_tool_that_mcp_calls_destructive_is_listed_in_the_stop(monkeypatch):
+    monkeypatch.setattr(look, "metadata", {"destructiveHint": True})
+    with pytest.raises(NoProgress) as caught:
+        guarded(agent_with_tools(["a"] * 9)).invoke({"messages": ["go"]})
+    assert {call.tool for call in caught.value.stop.effects} == {"look"}
 
 
 def fan_out(work, tasks: int):

@@ -7,6 +7,7 @@ import pytest
 
 from handrail import Guard, NoProgress, StopRules
 from handrail.guard.adapter import RunWatch, watching
+from handrail.guard.tool_calls import declares_effect
 from handrail.kernel.run.events import Reported
 
 
@@ -113,3 +114,24 @@ def test_times_and_ids_in_what_a_tool_returns_are_nothing_new():
         for n in range(8):
             told = f"nothing at 2026-03-01T10:00:0{n}Z, 123e4567-e89b-12d3-a456-42661417400{n}"
             found(watch, ("status", "of all", told))
+
+
+class Annotations:
+    def __init__(self, **hints: object) -> None:
+        self.__dict__ |= hints
+
+
+@pytest.mark.parametrize(
+    ("annotations", "effect"),
+    [
+        ({"destructiveHint": True}, True),
+        (Annotations(destructiveHint=True), True),
+        ({"destructiveHint": False}, False),
+        ({"destructiveHint": "yes"}, False),
+        ({"readOnlyHint": False}, False),
+        (Annotations(), False),
+        (None, False),
+    ],
+)
+def test_only_a_tool_that_says_it_is_destructive_has_an_effect(annotations, effect):
+    assert declares_effect(annotations) is effect

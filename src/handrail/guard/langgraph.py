@@ -31,6 +31,7 @@ from handrail.guard.adapter import (
 )
 from handrail.guard.approvals import ASKS_PER_RUN_MAX, ask_person, ask_person_async
 from handrail.guard.run import Guard
+from handrail.guard.tool_calls import declares_effect
 from handrail.kernel.definition.reader import is_mapping
 from handrail.kernel.run.state import Stop
 
@@ -302,17 +303,18 @@ class _Callbacks:
         if is_failure or self.findings.is_new(
             self.tracker.step.number, _namespace(metadata), name, inputs, tool_output
         ):
-            self.watch.record_tool_call(
-                name, inputs, tool_output, tool_output if is_failure else None
-            )
+            error = tool_output if is_failure else None
+            effect = declares_effect(metadata)
+            self.watch.record_tool_call(name, inputs, tool_output, error, effect=effect)
             self.ignore_chat_model = False
 
     def on_tool_error(self, error: BaseException, *, run_id: UUID, **about: object) -> None:
-        name, inputs, _ = self.tools.pop(run_id, ("tool", "", None))
+        name, inputs, metadata = self.tools.pop(run_id, ("tool", "", None))
         if not isinstance(
             error, import_framework("langgraph.errors", EXTRA).GraphBubbleUp
         ):  # no pause
-            self.watch.record_tool_call(name, inputs, error=f"{type(error).__name__}: {error}")
+            message, effect = f"{type(error).__name__}: {error}", declares_effect(metadata)
+            self.watch.record_tool_call(name, inputs, error=message, effect=effect)
             self.ignore_chat_model = False
 
 

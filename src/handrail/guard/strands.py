@@ -28,6 +28,7 @@ from handrail.guard.adapter import (
 )
 from handrail.guard.approvals import ASKS_PER_RUN_MAX, ask_person, ask_person_async
 from handrail.guard.run import Guard
+from handrail.guard.tool_calls import declares_effect
 from handrail.kernel.run.state import Stop
 
 EXTRA = "strands"
@@ -225,7 +226,9 @@ def _after_tool(event: Any) -> None:
     content = event.result.get("content", "")
     error = event.exception or (content if event.result.get("status") == "error" else None)
     if error is not None or name != HANDOFF_TOOL:  # a successful one shows when the other begins
-        watch.record_tool_call(name, event.tool_use["input"], content, error)
+        mcp_tool = getattr(getattr(event, "selected_tool", None), "mcp_tool", None)
+        effect = declares_effect(getattr(mcp_tool, "annotations", None))
+        watch.record_tool_call(name, event.tool_use["input"], content, error, effect=effect)
 
 
 AGENT_HOOKS: dict[str, Callable[[Any], None]] = {

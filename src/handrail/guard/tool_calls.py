@@ -4,6 +4,9 @@ Unless texts are recorded in full, no text of a call is in its evidence: what it
 digest, and so is how it failed.
 """
 
+from collections.abc import Mapping
+from typing import cast
+
 import msgspec
 from msgspec.structs import replace
 
@@ -11,6 +14,8 @@ from handrail.guard.sanitising import safe_name, safe_text
 from handrail.kernel.stop.findings import FindingReader, StepFinding
 from handrail.kernel.stop.tool_claims import ToolClaim
 
+DESTRUCTIVE_HINT = "destructiveHint"
+"""The annotation by which MCP says that a tool has destructive effects."""
 QUOTED_CHARS_MAX = 100
 """Characters of arguments, answer or text that a quotation shows."""
 
@@ -24,6 +29,15 @@ class ToolCall(msgspec.Struct, frozen=True):
     result: object = ""
     error: object = None
     effect: bool = False
+
+
+def declares_effect(annotations: object) -> bool:
+    """Whether MCP's annotations of a tool, as a mapping or an object, say that it is destructive.
+    Without an explicit word nothing is assumed: most tools say nothing.
+    """
+    if isinstance(annotations, Mapping):
+        return cast("Mapping[str, object]", annotations).get(DESTRUCTIVE_HINT) is True
+    return getattr(annotations, DESTRUCTIVE_HINT, None) is True
 
 
 def read_tool_call(reader: FindingReader, call: ToolCall, *, quote: bool = False) -> StepFinding:
