@@ -207,6 +207,7 @@ def is_agreed(word: str) -> bool:
     return unicodedata.normalize("NFKC", word).casefold() in KNOWN
 
 
+@pytest.mark.no_cover
 @given(agreed(), other_words, agreed())
 def test_a_text_with_any_other_word_never_approves(before: str, word: str, after: str):
     assert classify_answer(f"{before} {word} {after}") is not AnswerIntent.APPROVE
@@ -214,6 +215,7 @@ def test_a_text_with_any_other_word_never_approves(before: str, word: str, after
     assert classify_answer(f"{before} {word}") is not AnswerIntent.APPROVE
 
 
+@pytest.mark.no_cover
 @given(agreed(), st.sampled_from("?？⁇¿؟❓"), agreed())
 def test_a_question_never_approves(before: str, mark: str, after: str):
     assert classify_answer(before + mark) is AnswerIntent.AMBIGUOUS

@@ -426,5 +426,6 @@ ChannelLife.TestCase.settings = settings(
 
 
 @pytest.mark.requirement("T2", "T3", "T12")
+@pytest.mark.no_cover
 class TestAnyLifeOfAChannelReplaysAndKeepsItsInvariants(ChannelLife.TestCase):
     pass

@@ -263,6 +263,7 @@ VALID = [
 ]  # fmt: skip
 
 
+@pytest.mark.no_cover
 @given(sources, json_values)
 @settings(max_examples=300, deadline=None)
 def test_any_text_is_a_condition_or_a_value_error(source: str, value: Any):
@@ -274,6 +275,7 @@ def test_any_text_is_a_condition_or_a_value_error(source: str, value: Any):
     condition.evaluate({"x": value, "y": [value], "z": {"a": value}}).error.encode()
 
 
+@pytest.mark.no_cover
 @given(st.sampled_from(VALID), json_values, json_values, json_values)
 @settings(max_examples=300, deadline=None)
 def test_any_context_gives_true_false_or_a_reason(condition: Condition, x: Any, y: Any, z: Any):

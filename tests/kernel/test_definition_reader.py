@@ -544,6 +544,7 @@ def test_any_json_value_gives_a_plan_or_errors(document: object):
     judged(document)
 
 
+@pytest.mark.no_cover
 @given(mutants())
 @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_any_damaged_definition_gives_a_plan_or_errors(document: object):

@@ -539,5 +539,6 @@ LockWalk.TestCase.settings = settings(max_examples=60, stateful_step_count=40, d
 
 
 @pytest.mark.requirement("L12.2", "L12.3", "L12.4", "L12.5", "L12.6")
+@pytest.mark.no_cover
 class TestNoTwoHoldersFencesGrowAndNobodyIsOvertaken(LockWalk.TestCase):
     pass

@@ -226,6 +226,7 @@ def brute_force(trail: str, times: int, period_max: int) -> int:
     return 0
 
 
+@pytest.mark.no_cover
 @given(
     st.integers(1, 4).flatmap(lambda size: st.text("abcd"[:size], max_size=80)),
     st.integers(2, 5),
@@ -236,6 +237,7 @@ def test_the_shortest_period_is_found_in_any_walk(trail: str, times: int, period
     assert repetition_period(trail, times, period_max) == brute_force(trail, times, period_max)
 
 
+@pytest.mark.no_cover
 @given(
     st.integers(1, 300).flatmap(lambda size: st.text("abcd", min_size=size, max_size=size)),
     st.integers(2, 5),

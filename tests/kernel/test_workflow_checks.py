@@ -548,6 +548,7 @@ def test_a_decision_seen_twice_on_the_way_to_a_merge_is_walked_once():
 # Size
 
 
+@pytest.mark.no_cover
 def test_ten_thousand_nodes_are_checked_in_about_the_time_of_a_simple_loop():
     """The limit is relative to the machine: a loop of known work, and ten times what is seen."""
     count = 10_000

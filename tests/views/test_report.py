@@ -636,6 +636,7 @@ def test_no_text_forges_a_part_of_the_report(text: str):
     )
 
 
+@pytest.mark.no_cover
 @settings(max_examples=60, deadline=None)
 @given(
     st.text(
