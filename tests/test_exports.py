@@ -39,6 +39,7 @@ EXPORTS = [
     "open",
     "success",
     "terminate",
+    "wait_for",
 ]
 """Every name that users may import from `handrail`, sorted. To add one: here and in `__all__`."""
 

@@ -21,7 +21,15 @@ if TYPE_CHECKING:
     from handrail.client.executor import agent
     from handrail.client.worker import Worker
     from handrail.engine.dispatch.dispatch import Dispatch
-    from handrail.engine.dispatch.replies import ask, carry_on, failure, hand_to, success, terminate
+    from handrail.engine.dispatch.replies import (
+        ask,
+        carry_on,
+        failure,
+        hand_to,
+        success,
+        terminate,
+        wait_for,
+    )
     from handrail.engine.engine import Engine, InvalidDefinition, Refused
     from handrail.engine.opening import SyncEngine, open  # noqa: A004 - read as handrail.open
     from handrail.engine.settings import EngineSettings
@@ -44,6 +52,7 @@ _LAZY_IMPORTS = {
         "hand_to",
         "success",
         "terminate",
+        "wait_for",
     ),
     "handrail.engine.settings": ("EngineSettings",),
     "handrail.kernel.result": ("Result",),
@@ -95,4 +104,5 @@ __all__ = [
     "open",
     "success",
     "terminate",
+    "wait_for",
 ]

@@ -184,7 +184,7 @@ def limits() -> str:
 def _figure(name: str, value: object) -> str:
     if name == "profile":
         return ""
-    if name == "max_duration" and isinstance(value, int):
+    if name in ("max_duration", "wait_deadline") and isinstance(value, int):
         return f"{value // 60}m"
     if isinstance(value, Ladder):
         return ", ".join(name for name, on in asdict(value).items() if on)

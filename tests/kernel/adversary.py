@@ -8,6 +8,7 @@ each time anew.
 
 from collections import Counter
 from collections.abc import Iterator
+from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 from tests.kernel.driven_run import NOON
@@ -30,7 +31,7 @@ from handrail.kernel.run.events import (
 )
 from handrail.kernel.run.evolve import evolve
 from handrail.kernel.run.measure import measure
-from handrail.kernel.run.state import Person, Run
+from handrail.kernel.run.state import Person, Position, Run
 
 FIGURES = ("dispatches", "handoffs", "transitions", "questions", "asks")
 HASTY = Settings(role_grace=0)
@@ -71,12 +72,14 @@ def oracle(document: dict[str, Any]) -> Oracle:
     return asked
 
 
-def plays(plan: Oracle, run: Run | None, command: c.RunCommand) -> Iterator[Play]:
-    """The command under every answer to the conditions it meets."""
+def plays(
+    plan: Oracle, run: Run | None, command: c.RunCommand, seconds: float = 0
+) -> Iterator[Play]:
+    """The command, so many seconds later, under every answer to the conditions it meets."""
     bits: tuple[bool, ...] = ()
     while True:
         plan.bits, plan.asked = bits, 0
-        decision = decide(plan, run, command, NOON)
+        decision = decide(plan, run, command, time_of(run) + timedelta(seconds=seconds))
         if decision.refusal is None:
             after = _apply(plan, run, decision.events)
             yield Play(added(decision.events), after, decision.events)
@@ -86,6 +89,14 @@ def plays(plan: Oracle, run: Run | None, command: c.RunCommand) -> Iterator[Play
         if not full:
             return
         bits = (*full[:-1], True)
+
+
+def time_of(run: Run | None) -> datetime:
+    """The time at which the next move is made. It stands still but for waits, a second each, so
+    that no other clock is ever near."""
+    if run is None:
+        return NOON
+    return max([NOON, *(token.since for token in run.positions.values())])
 
 
 def _apply(plan: Plan, run: Run | None, events: tuple[RunEvent, ...]) -> Run:
@@ -115,6 +126,7 @@ def is_redirected(play: Play) -> bool:
 def results(plan: Plan, run: Run, *, asks: bool) -> Iterator[Result]:
     """Everything the holder may say that changes the run."""
     ask = [Result(outcome=Outcome.ASK, question="?")] if asks else []
+    ask.append(Result(outcome=Outcome.WAITING, waits_for="it", retry_after=1))
     if run.kind == "workflow":
         yield Result(outcome=Outcome.SUCCESS)
         yield Result(outcome=Outcome.FAILURE)
@@ -139,6 +151,8 @@ def moves(plan: Oracle, run: Run, *, asks: bool) -> Iterator[Play]:
     for token in run.positions.values():
         if token.phase in ("ready", "settled"):
             yield from plays(plan, run, c.GrantLock(step_id=token.step_id, lock=1))
+        elif token.phase == "waiting":
+            yield from plays(plan, run, c.Tick(), seconds=1)
         elif token.phase == "offered":
             claim = c.Claim(fence=token.fence, agent=token.step_id, roles=(token.role,))
             yield from plays(plan, run, claim)
@@ -165,7 +179,7 @@ def key(plan: Oracle, run: Run) -> object:
         return "ended"
     tokens = tuple(
         sorted(
-            (t.step_id, t.phase, t.attempts, t.faults, _question(run, t.approval_id))
+            (t.step_id, t.phase, t.attempts, t.faults, _waits(t), _question(run, t.approval_id))
             for t in run.positions.values()
         )
     )
@@ -185,6 +199,10 @@ def _loops(run: Run) -> object:
     counts = {name: edge.count for name, edge in ledger.edges.items() if edge.epoch == ledger.epoch}
     trail = tuple(names[symbol] for symbol in ledger.trail)
     return trail, tuple(sorted(counts.items())), tuple(sorted(run.redirected))
+
+
+def _waits(token: Position) -> int:
+    return token.wait.count if token.wait is not None else 0
 
 
 def _question(run: Run, question_id: str) -> object:

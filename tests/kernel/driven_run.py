@@ -25,6 +25,7 @@ def node(node_id: str, node_type: str = "task", **rest: Any) -> dict[str, Any]:
     """A node of a document; tasks get a role, config keys may be given directly."""
     config_keys = {
         "multi_dispatch", "parallel", "queue_timeout", "on_failure", "kind", "role_from",
+        "max_waits", "waits_within",
         "repository", "wait", "revise_to", "deadline", "approvers", "quorum", "four_eyes", "status",
     }  # fmt: skip
     config = {key: rest.pop(key) for key in list(rest) if key in config_keys}

@@ -398,12 +398,45 @@ def started() -> DrivenRun:
     return DrivenRun(CODING)
 
 
+def polled() -> DrivenRun:
+    """Agents wait: a workflow goes on after one wait, and asks a person after two."""
+    d = DrivenRun(
+        chain(
+            node("poll", max_waits=2, waits_within=60),
+            node("test", on_failure={"rework": "poll", "max": 1}),
+        )
+    )
+    d.report("poll", outcome=Outcome.WAITING, waits_for="CI", retry_after=10)
+    d.advance(10)
+    d.succeed("poll")
+    d.fail("test")
+    d.report("poll", outcome=Outcome.WAITING, waits_for="CI", retry_after=100)
+    d.advance(60)
+    d.answer("again", decision="revise")
+    d.report("poll", outcome=Outcome.WAITING, waits_for="CI", retry_after=10)
+    d.do(c.Move(by=ANA, step_id="poll", reason="CI is done"))
+    d.report("poll", outcome=Outcome.WAITING, waits_for="CI", retry_after=10)
+    d.do(c.Move(by=ANA, step_id="test", reason="CI is done"))
+    d.succeed("test")
+    return d
+
+
+def waited() -> DrivenRun:
+    """A team's agent waits past the deadline."""
+    rules = {"max_waits": 3, "wait_deadline": 60, "max_duration": 600}
+    d = DrivenRun(team({"a": []}, terminator="a", stop_rules=rules))
+    for _ in range(2):
+        d.report(outcome=Outcome.WAITING, waits_for="the deployment", retry_after=40)
+        d.advance(40)
+    return d
+
+
 DRIVEN: tuple[Callable[[], DrivenRun], ...] = (
     looping, redirected, same_error, half_done, small_moves, dear_question, terminated,
     timed_out, reviewed, approved, quorum_approved, quorum_revised,
     quorum_open, once_only, bug, rejected, forked, racing, fork_moved, overridden, paused,
     pause_expired,
-    waiting_closed, unanswered, nobody_came, counted, started,
+    waiting_closed, unanswered, nobody_came, counted, started, polled, waited,
 )  # fmt: skip
 GUARDED: tuple[Callable[[], list[RunEvent]], ...] = (
     guarded, guarded_briefly, guarded_open, guarded_refused,

@@ -335,7 +335,6 @@ def test_a_call_that_waits_beside_others_is_left_out() -> None:
     assert assess_findings(Repeats(), findings) is News.STRONG
     repeats = add_findings(Repeats(), 1, findings, News.STRONG)
     assert [*repeats.answers] == ["k1"]
-    assert repeats.waits == 0
 
 
 def test_counts_begin_anew_with_a_persons_act_and_what_was_seen_stays_known() -> None:

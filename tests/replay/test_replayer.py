@@ -498,3 +498,40 @@ def test_changed_files_are_seen_in_a_replay():
     for _ in range(2):
         d.hand("a", evidence=files(a_py="1"))
     assert under(d, {"no_change_limit": 1}).verdict is Verdict.SOONER
+
+
+def waiting(*seconds: float) -> DrivenRun:
+    """A team that waits for so long, each time."""
+    rules = {"max_waits": 5, "wait_deadline": 100, "max_duration": 3600}
+    d = DrivenRun({**PAIR, "stop_rules": rules})
+    for length in seconds:
+        d.report(outcome=Outcome.WAITING, waits_for="CI", retry_after=length)
+        d.advance(length)
+    return d
+
+
+def test_waits_are_replayed_at_their_times_under_another_deadline() -> None:
+    d = waiting(30, 30, 60)
+    assert d.run.stop is not None
+    assert d.run.stop.rule == "wait_deadline"
+    assert under(d).verdict is Verdict.SAME
+    assert under(d, {"wait_deadline": 50}).verdict is Verdict.SOONER
+    assert under(d, {"wait_deadline": 1000}).verdict is Verdict.BEYOND
+
+
+def test_a_wait_that_has_been_offered_again_is_ended_sooner_by_a_shorter_deadline() -> None:
+    d = waiting(30)
+    d.report(outcome=Outcome.TERMINATE)
+    assert under(d).verdict is Verdict.SAME
+    assert under(d, {"wait_deadline": 10}).verdict is Verdict.SOONER
+
+
+def test_a_wait_of_the_last_step_ends_as_recorded() -> None:
+    rules = {"max_waits": 5, "wait_deadline": 100, "max_steps": 2}
+    d = DrivenRun({**PAIR, "stop_rules": rules})
+    for _ in range(2):
+        d.report(outcome=Outcome.WAITING, waits_for="CI", retry_after=10)
+        d.advance(10)
+    assert d.run.stop is not None
+    assert d.run.stop.rule == "max_steps"
+    assert under(d).verdict is Verdict.SAME

@@ -195,3 +195,21 @@ def test_constraints_see_the_commands_of_a_trace(limits: Limits) -> None:
     steps = (step(result="ok", arguments="rm -rf /"), step(text="done"))
     verdict = judge_trace(Trace(dataset="d", id="1", success=None, steps=steps), forbidding)
     assert verdict.rule == "constraint"
+
+
+def test_a_run_without_times_may_wait_a_hundred_times() -> None:
+    poll, end = step(result="the job is running"), step(text="done")
+    assert not judge(*[poll] * 101, end).stopped, "the first one begins the job"
+    verdict = judge(*[poll] * 102, end)
+    assert (verdict.stopped, verdict.step, verdict.rule) == (True, 102, "wait_deadline")
+    assert verdict.reason == "coder waits once more after 100 waits, and no times are known"
+
+
+def test_a_run_with_times_may_wait_until_the_deadline() -> None:
+    poll, end = step(result="the job is running"), step(text="done")
+    polls = [
+        replace(poll, at=datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=20 * n))
+        for n in range(200)
+    ]
+    verdict = judge(*polls, end)
+    assert (verdict.stopped, verdict.step, verdict.rule) == (True, 92, "wait_deadline")

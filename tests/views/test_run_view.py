@@ -17,8 +17,8 @@ FIELDS = {
     "status", "phase", "phase_detail", "terminal_status", "stop", "final_agent", "attempts",
     "loop_counters", "soft_rules", "handoff_sequence", "redirects", "warnings", "iterations",
     "usage",
-    "last_progress_step", "total_steps", "remaining", "created_at", "updated_at", "ended_at",
-    "duration", "nudges", "dry_run", "would_have",
+    "last_progress_step", "total_steps", "waits", "remaining", "created_at", "updated_at",
+    "ended_at", "duration", "nudges", "dry_run", "would_have",
 }  # fmt: skip
 
 

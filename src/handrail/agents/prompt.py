@@ -42,6 +42,8 @@ OUTCOME_TEXTS = {
     "failure": "it cannot be done, for the `reason`",
     "continue": "you need another turn for it",
     "ask": "a person has to answer the `question` first; you get the turn again with the answer",
+    "waiting": "what you need is not there yet: say what you wait `for`; you get the turn again "
+    "after `retry_after` seconds, 1 to 3600",
 }
 """What each outcome of an answer means."""
 

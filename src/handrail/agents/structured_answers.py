@@ -10,7 +10,14 @@ import msgspec
 
 from handrail.agents.prompt import ANSWER_TOOL
 from handrail.kernel.decision import prepare_types
-from handrail.kernel.result import Outcome, Result, Usage
+from handrail.kernel.result import (
+    RETRY_SECONDS_MAX,
+    RETRY_SECONDS_MIN,
+    WAITS_FOR_CHARS_MAX,
+    Outcome,
+    Result,
+    Usage,
+)
 from handrail.views.dispatches import DispatchView
 
 prepare_types(Result)
@@ -69,6 +76,14 @@ _OUTCOME_PROPERTIES: dict[str, JsonSchema] = {
         "remaining": {**_STRINGS, "description": "what is left to do, if it is done in part"},
     },
     Outcome.ASK: {"question": _STRING, "options": _STRINGS},
+    Outcome.WAITING: {
+        "for": {**_STRING, "maxLength": WAITS_FOR_CHARS_MAX},
+        "retry_after": {
+            "type": "number",
+            "minimum": RETRY_SECONDS_MIN,
+            "maximum": RETRY_SECONDS_MAX,
+        },
+    },
 }
 """What an outcome needs beside the usual."""
 

@@ -310,6 +310,8 @@ class GuardedRun:
     """Why the run ends with the next text."""
     _refused: HandedOff | None = None
     """The handoff on which a run was stopped that concludes: recorded with its end."""
+    _first_wait: float | None = None
+    """The running time at which the first wait began, in seconds."""
 
     def __init__(
         self,
@@ -545,7 +547,10 @@ class GuardedRun:
         return self.record_result(agent, "", self.read_step(agent, "", state=state), NO_USAGE)
 
     def waiting(self, agent: str, for_: str, retry_after: float | None = None) -> Stop | None:
-        """Record that an agent waits for something outside of the run: time counts, not calls."""
+        """Record that an agent waits for something outside of the run: time counts, not calls,
+        and `wait_deadline` after the first wait another one ends the run. In profiles that judge
+        names and claims alone, a wait is a step like any other.
+        """
         finding = StepFinding(kind=FindingKind.CALL, key=digest_text(agent, for_), pending=True)
         return self.record_result(agent, "", self._findings(finding), NO_USAGE)
 
@@ -688,7 +693,13 @@ class GuardedRun:
         self._last_agent = agent
         ledger = self._catch_up()
         ctx = RuleContext(
-            ledger, limits.early, agent=agent, evidence=evidence, step=step, stops=limits
+            ledger,
+            limits.early,
+            agent=agent,
+            evidence=evidence,
+            step=step,
+            stops=limits,
+            waited=self._waited(now) if ledger.waits else None,
         )
         fired = self._judge(judge_result, ctx)
         if fired:
@@ -704,6 +715,13 @@ class GuardedRun:
             Warned(at=now, code=warning.code, message=warning.message, step=ctx.step)
             for warning in judge_warnings(judges, ctx)
         ]
+
+    def _waited(self, now: datetime) -> float:
+        """Return the seconds since the first wait, which may be this one."""
+        elapsed = self._elapsed(now)
+        if self._first_wait is None:
+            self._first_wait = elapsed
+        return elapsed - self._first_wait
 
     def _catch_up(self) -> Ledger:
         """Return the ledger with every event applied."""

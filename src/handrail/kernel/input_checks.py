@@ -18,7 +18,15 @@ from typing import Any
 import msgspec
 
 from handrail.kernel.decision import Refusal, refuse
-from handrail.kernel.result import FIGURE_MAX, Result, Usage, merge_patch
+from handrail.kernel.result import (
+    FIGURE_MAX,
+    RETRY_SECONDS_MAX,
+    RETRY_SECONDS_MIN,
+    WAITS_FOR_CHARS_MAX,
+    Result,
+    Usage,
+    merge_patch,
+)
 
 DEPTH_MAX = 64
 KEY_DEPTH = -1
@@ -100,6 +108,10 @@ def find_bad_figures(result: Result) -> str:
         return f"tokens or cost of the usage are not within 0 and {FIGURE_MAX:,}"
     if evidence.score is not None and not -FIGURE_MAX <= evidence.score <= FIGURE_MAX:
         return f"the score {evidence.score:g} is not within {-FIGURE_MAX:,} and {FIGURE_MAX:,}"
+    if not 0 <= result.retry_after <= RETRY_SECONDS_MAX:
+        return f"retry_after is not within {RETRY_SECONDS_MIN} and {RETRY_SECONDS_MAX} seconds"
+    if len(result.waits_for) > WAITS_FOR_CHARS_MAX:
+        return f"`for` is longer than {WAITS_FOR_CHARS_MAX} characters"
     checks = [value for check in evidence.checks for value in (check.command, check.stderr)]
     if len(evidence.checks) > CHECKS_MAX or len(evidence.files or ()) > FILES_MAX:
         return f"the evidence has more than {CHECKS_MAX} checks or {FILES_MAX:,} files"

@@ -62,9 +62,14 @@ class Outcome(StrEnum):
     HANDOFF = "handoff"
     TERMINATE = "terminate"
     ASK = "ask"
+    WAITING = "waiting"
 
 
-class Result(Value):
+WAITS_FOR_CHARS_MAX, RETRY_SECONDS_MIN, RETRY_SECONDS_MAX = 200, 1, 3600
+_WithinRetry = Meta(ge=RETRY_SECONDS_MIN, le=RETRY_SECONDS_MAX)
+
+
+class Result(Value, rename={"waits_for": "for"}):
     """An agent's answer to one dispatch. An outcome of None is a protocol error."""
 
     outcome: Outcome | None = None
@@ -80,6 +85,10 @@ class Result(Value):
     question: str = ""
     options: tuple[str, ...] = ()
     marker: str = ""
+    waits_for: Annotated[str, Meta(max_length=WAITS_FOR_CHARS_MAX)] = ""
+    """What the agent waits for, with outcome `waiting`."""
+    retry_after: Annotated[int, _WithinRetry] | Annotated[float, _WithinRetry] = 0
+    """Seconds until the agent wants its next dispatch, with outcome `waiting`."""
 
 
 def merge_patch(context: dict[str, Any], patch: dict[str, Any]) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from handrail.api.agents import AgentRoles, ReleaseText
 from handrail.api.channels import MessageText, TurnReason, TurnSeconds
 from handrail.api.shared import NAME_CHARS_MAX
 from handrail.kernel.decision import Value
-from handrail.kernel.result import Evidence, Usage
+from handrail.kernel.result import RETRY_SECONDS_MAX, WAITS_FOR_CHARS_MAX, Evidence, Usage
 from handrail.kernel.validation_messages import explain_validation_error
 
 ARGUMENTS_BYTES_MAX = 1024 * 1024
@@ -73,7 +73,7 @@ class ProgressArguments(ToolArguments):
     dispatch_id: DispatchId = ""
 
 
-class AnswerArguments(ToolArguments):
+class AnswerArguments(ToolArguments, rename={"waits_for": "for"}):
     """Which outcomes you may give, and to whom you may hand off, stands in the dispatch."""
 
     outcome: Outcome
@@ -90,6 +90,17 @@ class AnswerArguments(ToolArguments):
     ] = ()
     question: Annotated[LongText, Meta(description="ask: what a person should answer.")] = ""
     options: Annotated[tuple[ShortText, ...], Meta(max_length=LIST_ITEMS_MAX)] = ()
+    waits_for: Annotated[
+        str, Meta(max_length=WAITS_FOR_CHARS_MAX, description="waiting: what you wait for.")
+    ] = ""
+    retry_after: Annotated[
+        float,
+        Meta(
+            ge=0,
+            le=RETRY_SECONDS_MAX,
+            description="waiting: after how many seconds you want the turn again.",
+        ),
+    ] = 0
     data: Annotated[
         dict[str, Any], Meta(description="Facts that are merged into the bead's context.")
     ] = {}

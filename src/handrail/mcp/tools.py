@@ -144,8 +144,8 @@ async def progress(session: AgentSession, arguments: a.ProgressArguments) -> str
 
 
 async def answer(session: AgentSession, arguments: a.AnswerArguments) -> str:
-    fields = msgspec.structs.asdict(arguments)
-    name = session.resolve_dispatch_id(fields.pop("dispatch_id"))
+    fields: dict[str, Any] = msgspec.to_builtins(arguments)
+    name = session.resolve_dispatch_id(fields.pop("dispatch_id", ""))
     return await _report(session, name, {key: value for key, value in fields.items() if value})
 
 

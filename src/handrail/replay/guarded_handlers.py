@@ -89,9 +89,18 @@ def _on_reported(replayer: ReplayContext, builder: DecisionBuilder, event: Repor
     )
     step = run.positions[event.step_id].step
     builder.emit(replace(event, weighed=assessment))
-    fired = builder.judge_result(agent, event.result, step)
+    fired = builder.judge_result(agent, event.result, step, waited=_recorded_wait(replayer))
     if fired:
         _stop_run(replayer, builder, fired, agent)
+
+
+def _recorded_wait(replayer: ReplayContext) -> float:
+    """Return the seconds since the first wait, as far as a stop states them."""
+    recorded_end = _recorded_end(replayer, 2)
+    if recorded_end is None or recorded_end.stop.rule is not StopRule.WAIT_DEADLINE:
+        return 0.0
+    seconds = recorded_end.stop.seen
+    return seconds if isinstance(seconds, int | float) else 0.0
 
 
 def _on_handed_off(replayer: ReplayContext, builder: DecisionBuilder, event: HandedOff) -> None:

@@ -250,7 +250,9 @@ COMPARED_FIELDS: dict[type[RunEvent], tuple[str, ...]] = {
 
 def _reassess(recorded: RunEvent, produced: RunEvent) -> RunEvent:
     """Return the recorded event, with the parts that follow from the limits replaced."""
-    if isinstance(recorded, Reported | Faulted) and isinstance(produced, Reported | Faulted):
+    if isinstance(recorded, Reported) and isinstance(produced, Reported):
+        return replace(recorded, weighed=produced.weighed, wait=produced.wait)
+    if isinstance(recorded, Faulted) and isinstance(produced, Faulted):
         return replace(recorded, weighed=produced.weighed)
     return produced if isinstance(recorded, Started | Migrated | Ended) else recorded
 
@@ -350,15 +352,22 @@ def _on_timed_out(replayer: _Replayer, builder: DecisionBuilder, event: TimedOut
 
 
 def _on_asked(replayer: _Replayer, builder: DecisionBuilder, event: Asked) -> None:
-    """An outside event only if the commit lock was not granted in time."""
+    """An outside event only if the commit lock was not granted in time, or a wait passed its
+    deadline."""
     position = builder.run.positions[event.approval.step_id]
-    if position.phase in workflow.ADVANCEABLE_PHASES:
+    if position.phase is PositionPhase.WAITING:
+        clocks.end_wait(builder, position)
+    elif position.phase in workflow.ADVANCEABLE_PHASES:
         clocks.time_out_dispatch(builder, position, "queue")
 
 
 def _on_offered(replayer: _Replayer, builder: DecisionBuilder, event: Offered) -> None:
-    """An outside event only if the commit lock was granted."""
-    if event.lock is not None:
+    """An outside event only if the commit lock was granted, or an agent has waited."""
+    position = builder.run.positions[event.step_id]
+    if position.phase is PositionPhase.WAITING:
+        clocks.end_wait(builder, position)
+        _advance(builder)
+    elif event.lock is not None:
         builder.offer_dispatch(builder.run.positions[event.step_id], event.role, event.lock)
 
 
@@ -368,6 +377,10 @@ def _on_ended(replayer: _Replayer, builder: DecisionBuilder, event: Ended) -> No
         builder.emit(event)
         return
     for position in builder.run.positions.values():
+        if position.has_waited(event.at):
+            clocks.end_wait(builder, position)
+            _advance(builder)
+            return
         if builder.run.kind == "workflow" and position.phase in workflow.ADVANCEABLE_PHASES:
             builder.offer_dispatch(position, position.role, 0)
             return

@@ -76,6 +76,10 @@ def _unknown_field(key: str) -> DocumentProblem:
 def limits_with_overrides(plan: Plan, overrides: RuleOverrides, scope: object) -> Limits:
     """Return the limits for a run of this definition whose bead has this `task_scope`."""
     return scale_limits(
-        resolve_limits(msgspec.structs.replace(plan.definition.stop_rules, **overrides), plan.kind),
+        resolve_limits(
+            msgspec.structs.replace(plan.definition.stop_rules, **overrides),
+            plan.kind,
+            wait_deadline=plan.settings.wait_deadline,
+        ),
         scope,
     )

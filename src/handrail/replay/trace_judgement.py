@@ -108,6 +108,7 @@ class TraceJudge:
         """Steps after which an agent was nudged."""
         self.warnings: list[TraceWarning] = []
         self._started_at: datetime | None = None
+        self._first_wait: datetime | None = None
         self._handoff: RuleContext | None = None
         self._context = RuleContext(Ledger(), limits)
         """What the rules saw last: of the handoff before a step, if there was one, and of it."""
@@ -129,6 +130,7 @@ class TraceJudge:
             step=number,
             ran=self._elapsed(step.at),
             stops=self._limits,
+            waited=self._waited(step.at),
         )
         self._context = context
         fired += judge_early(judge_result, context, self._near)
@@ -137,6 +139,13 @@ class TraceJudge:
             self._nudge(number)
             self._warn(ON_RESULT, context, number)
         return fired
+
+    def _waited(self, at: datetime | None) -> float | None:
+        """Return the seconds since the first wait; None where no times are known."""
+        if at is None or not self._ledger.waits:
+            return None
+        self._first_wait = self._first_wait or at
+        return (at - self._first_wait).total_seconds()
 
     def judge_under(self, limits: Limits) -> list[FiredRule]:
         """Return the rules that would fire at the last step under other limits of this profile."""

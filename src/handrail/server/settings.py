@@ -143,6 +143,13 @@ SETTINGS: tuple[Setting, ...] = (
     _setting_of("human_deadline", "kernel", "seconds", "People may take so long to answer.", 1),
     _setting_of("pause_deadline", "kernel", "seconds", "A run may be paused so long.", 1),
     _setting_of(
+        "wait_deadline",
+        "kernel",
+        "seconds",
+        "Agents may wait so long for something outside of a run, from their first wait on.",
+        1,
+    ),
+    _setting_of(
         "guard_silence", "kernel", "seconds", "A guarded program may be silent so long.", 60
     ),
     _setting_of(

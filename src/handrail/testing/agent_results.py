@@ -37,12 +37,24 @@ class AgentResultMaker:
         (outcome,) = rng.choices(tuple(weights), tuple(weights.values()))
         if outcome is Outcome.CONTINUE and not node.config.multi_dispatch and character != "lying":
             outcome = Outcome.FAILURE
+        if node.config.max_waits and rng.random() < WAIT_CHANCES[character]:
+            return self._waiting_result()
         return Result(outcome=outcome, reason="so it is", question="which one?", to="nobody")
+
+    def _waiting_result(self) -> Result:
+        """Return a wait: short, past most deadlines, or unusable."""
+        seconds = self.rng.choice((1, 1, 2.5, 30, 3600, 0))
+        return Result(
+            outcome=Outcome.WAITING, waits_for=self.rng.choice(("CI", "a job")), retry_after=seconds
+        )
 
     def _team_result(self, position: Position, character: str) -> Result:
         rng, agent = self.rng, self.plan.agents[position.step_id]
         targets = agent.hands_off_to
         final_result = self.shortest_way.get(position.step_id, Result(outcome=Outcome.TERMINATE))
+        may_wait = self.plan.limits.max_waits > 0 or character == "lying"
+        if may_wait and rng.random() < WAIT_CHANCES[character]:
+            return self._waiting_result()
         if character == "endless":
             to = targets[0] if targets else agent.id
             return Result(outcome=Outcome.HANDOFF, to=to, reason="again")
@@ -52,7 +64,7 @@ class AgentResultMaker:
             loops = [*agent.when_exhausted][:1] if rng.random() < 0.5 else []
             to = rng.choice(loops or targets)  # often the same one, until a rule is against it
             return Result(outcome=Outcome.HANDOFF, to=to, reason="your turn")
-        if character == "diligent":
+        if character in ("diligent", "waiting"):
             return final_result
         if character == "failing":
             return Result(outcome=Outcome.FAILURE, reason="I cannot")
@@ -97,6 +109,8 @@ class AgentResultMaker:
             task=result.task,
             status=result.status,
             question=result.question,
+            waits_for=result.waits_for,
+            retry_after=result.retry_after,
             marker=result.marker or self._pick_marker(),
             text="done\n" if rng.random() < 0.98 else "y" * 20_000,
             data=data,
@@ -128,8 +142,21 @@ OUTCOME_WEIGHTS: dict[str, dict[Outcome | None, int]] = {
     "endless": {Outcome.CONTINUE: 9, Outcome.SUCCESS: 1},
     "asking": {Outcome.ASK: 4, Outcome.SUCCESS: 1},
     "erratic": {Outcome.SUCCESS: 1, Outcome.FAILURE: 1, Outcome.CONTINUE: 1, Outcome.ASK: 1},
+    "waiting": {Outcome.SUCCESS: 1},
     "lying": {None: 1, Outcome.TERMINATE: 1, Outcome.CONTINUE: 1, Outcome.SUCCESS: 2},
 }
+
+
+WAIT_CHANCES = {
+    "diligent": 0.2,
+    "failing": 0.1,
+    "endless": 0.2,
+    "asking": 0.2,
+    "erratic": 0.4,
+    "lying": 0.3,
+    "waiting": 0.9,
+}
+"""How often an agent of this character waits, where it may."""
 
 
 def _red_evidence(rng: Random, measured: bool) -> Evidence:

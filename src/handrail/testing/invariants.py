@@ -10,8 +10,8 @@ Rules checked after every event (docs/requirements.md):
 - the measure falls, except for records and acts of people; these have their allotments (K14, K16);
   it is 0 exactly at the end (K26)
 - fences grow, a step has one open dispatch, and only its holder reports on it (K2, K21)
-- attempts stay within `max_attempts` of the visit (K1), and every figure of a stretch within the
-  certificate (K14, K23)
+- attempts stay within `max_attempts` of the visit (K1), waits within `max_waits` (K31), and every
+  figure of a stretch within the certificate (K14, K23)
 - an answer settles an open approval in time, from a person with the right to give it (design 6)
 - only the terminator ends a team, apart from rules and people (H5)
 - a handoff leads elsewhere only where the definition says so, once a stretch for each edge (K30)
@@ -115,6 +115,7 @@ class Visit:
 
     def __init__(self) -> None:
         self.attempts = 0
+        self.waits = 0
         self.fence = 0
         """The fence of the open dispatch; 0 if there is none."""
         self.agent = ""
@@ -266,6 +267,9 @@ class InvariantChecker:
         expect(event.fence > self.fence, "fences grow over the whole run", event)
         expect(visit.fence == 0, "at most one dispatch is open at a place", event)
         expect(self.run.paused_at is None, "nothing is offered in a pause", event)
+        position = self.run.positions[event.step_id]
+        if position.phase is PositionPhase.WAITING and position.wait is not None:
+            expect(position.wait.not_before <= event.at, "a wait takes its time", event)
         visit.attempts += 1
         expect(event.attempt == visit.attempts, "attempts are counted per visit", event)
         if self.plan.kind == "workflow":
@@ -293,6 +297,24 @@ class InvariantChecker:
         visit.close()
         if isinstance(event, Reported):
             self._last_report = event
+            self._check_wait(visit, event)
+
+    def _check_wait(self, visit: Visit, event: Reported) -> None:
+        """Check that a wait is one of those that are allowed, and begins before its deadline."""
+        wait = event.wait
+        if wait is None:
+            return
+        visit.attempts -= 1
+        visit.waits += 1
+        self.counts["waits"] += 1
+        allowed, count = self.run.limits.max_waits, self.counts["waits"]
+        if self.plan.kind == "workflow":
+            allowed, count = self.plan.node(event.step_id).config.max_waits, visit.waits
+        expect(count <= allowed, "waits stay within their limit", event)
+        expect(wait.count == count, "waits are counted per visit, or per stretch", event)
+        paused_for = event.at - (self.run.paused_at or event.at)
+        expect(event.at < wait.deadline + paused_for, "no wait begins past its deadline", event)
+        expect(wait.not_before > event.at, "a wait takes time", event)
 
     def _on_timed_out(self, event: TimedOut) -> None:
         visit = self.visits[event.step_id]

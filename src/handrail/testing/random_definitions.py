@@ -220,6 +220,7 @@ def random_workflow(
     _add_back_edges(rng, document, reworks_max)
     if clocks:
         _add_clocks(rng, builder.nodes)
+    _add_waits(rng, builder.nodes)
     if limits:
         document["stop_rules"] = _draw_workflow_limits(rng) | _draw_ladder(rng)
     return document
@@ -270,6 +271,18 @@ def _add_clocks(rng: Random, nodes: list[dict[str, Any]]) -> None:
             config["queue_timeout"] = rng.choice((1, 60, 3600))
         if node["type"] == "approval" and rng.random() < 0.4:
             config["deadline"] = rng.choice((10, 3600, 86400))
+
+
+def _add_waits(rng: Random, nodes: list[dict[str, Any]]) -> None:
+    """Let agents wait at some tasks of most definitions; never while they hold a lock."""
+    if rng.random() < 0.35:
+        return
+    for node in [node for node in nodes if node["type"] == "task"]:
+        config = node["config"]
+        if config.get("kind") != "commit" and rng.random() < 0.85:
+            config["max_waits"] = rng.choice((1, 1, 2))
+            if rng.random() < 0.5:
+                config["waits_within"] = rng.choice((100, 3600))
 
 
 def _draw_workflow_limits(rng: Random) -> dict[str, Any]:
@@ -412,6 +425,8 @@ def _draw_team_limits(rng: Random, *, hard: bool, soft: bool) -> dict[str, Any]:
             **_draw_soft_limits(rng),
         }
         rules |= {key: value for key, value in drawn.items() if rng.random() < 0.4}
+    if rng.random() < 0.5:
+        rules |= {"max_waits": rng.choice((1, 2, 3)), "wait_deadline": rng.choice((100, 3600))}
     ladder = _draw_ladder(rng)
     ladder["ladder"]["ask"] = soft and rng.random() < 0.4
     return rules | ladder

@@ -20,6 +20,7 @@ CHARACTERS = (
     "failing",
     "endless",
     "asking",
+    "waiting",
     "erratic",
     "lying",
     "sleeping",

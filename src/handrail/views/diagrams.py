@@ -57,6 +57,7 @@ PHASE_TRANSITIONS: tuple[tuple[str, str, str], ...] = (
     (PositionPhase.OFFERED, OUTSIDE_STATE, "Moved, Ended"),
     (PositionPhase.CLAIMED, PositionPhase.SETTLED, "Reported"),
     (PositionPhase.CLAIMED, PositionPhase.ASKING, "Reported"),
+    (PositionPhase.CLAIMED, PositionPhase.WAITING, "Reported"),
     (PositionPhase.CLAIMED, PositionPhase.READY, "Faulted, Lost, TimedOut, Moved"),
     (PositionPhase.CLAIMED, OUTSIDE_STATE, "Moved, Ended"),
     (PositionPhase.SETTLED, PositionPhase.OFFERED, "Offered"),
@@ -68,6 +69,10 @@ PHASE_TRANSITIONS: tuple[tuple[str, str, str], ...] = (
     (PositionPhase.ASKED, PositionPhase.READY, "Answered, Moved"),
     (PositionPhase.ASKED, PositionPhase.LEAVING, "Answered"),
     (PositionPhase.ASKED, OUTSIDE_STATE, "Moved, Ended"),
+    (PositionPhase.WAITING, PositionPhase.OFFERED, "Offered"),
+    (PositionPhase.WAITING, PositionPhase.ASKED, "Asked"),
+    (PositionPhase.WAITING, PositionPhase.READY, "Moved"),
+    (PositionPhase.WAITING, OUTSIDE_STATE, "Moved, Ended"),
     (PositionPhase.LEAVING, PositionPhase.READY, "Moved"),
     (PositionPhase.LEAVING, OUTSIDE_STATE, "Moved, Ended"),
 )

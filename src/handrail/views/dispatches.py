@@ -120,6 +120,15 @@ class HeldLock(View):
     expires_at: datetime | None
 
 
+class DispatchWait(View):
+    """How often the node's visit, or the team's stretch, has waited, since when, and until when it
+    may: a wait past the deadline is the last."""
+
+    since: datetime
+    deadline: datetime
+    count: int
+
+
 class DispatchView(View, tag="step", tag_field="kind"):
     """Contract: "A dispatch". `node` is set in a workflow, `agent` in a team."""
 
@@ -159,3 +168,5 @@ class DispatchView(View, tag="step", tag_field="kind"):
     """A stop rule that is near."""
     concluding: bool = False
     """Whether the run ends after this dispatch: then only the text of its result counts."""
+    wait: DispatchWait | None = None
+    """What was waited for until now, if anything was."""

@@ -19,7 +19,7 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Any
 
-from handrail.kernel.definition.limits import FINDING_FIELDS, Limits
+from handrail.kernel.definition.limits import Limits
 from handrail.kernel.definition.model import TerminalStatus
 from handrail.kernel.run.events import Offered, RunEvent
 from handrail.kernel.run.state import Run, RunStatus
@@ -157,9 +157,9 @@ def limits_in_force(limits: Limits) -> dict[str, Any]:
     limits_by_name: dict[str, Any] = {}
     for name in Limits.__struct_fields__:
         value = getattr(limits, name)
-        if name in FINDING_FIELDS and not limits.judges_findings:
+        if value is None or not limits.has_effect(name):
             continue
-        if value not in (None, "claims") and name not in ("constraints", "ladder", "profile"):
+        if value != "claims" and name not in ("constraints", "ladder", "profile"):
             limits_by_name[name] = normalize_number(value)
     for name in ("paths", "commands"):
         patterns: tuple[str, ...] = getattr(limits.constraints, name)

@@ -55,7 +55,16 @@ RUN_IDS_MAX = 100
 """Runs whose summaries are read at once."""
 
 
-class RunSummary(View):
+class RunWaits(View):
+    """How often agents have waited in this stretch. Of the open visits that have waited, the one
+    whose deadline comes first: since when, and until when."""
+
+    count: int = 0
+    since: datetime | None = None
+    deadline: datetime | None = None
+
+
+class RunSummary(View, kw_only=True):
     """What follows from the run's state alone, without its events. `current_node_id` is its oldest
     position; None once the run has ended."""
 
@@ -74,6 +83,7 @@ class RunSummary(View):
     usage: UsageView
     last_progress_step: int
     total_steps: int
+    waits: RunWaits = RunWaits()
     remaining: int
     created_at: datetime
     ended_at: datetime | None
@@ -157,12 +167,22 @@ def run_summary(plan: Plan, run: Run, now: datetime) -> RunSummary:
         usage=UsageView(tokens=run.ledger.tokens, cost=float(run.ledger.cost)),
         last_progress_step=run.ledger.last_progress_step,
         total_steps=run.ledger.steps,
+        waits=run_waits(run),
         remaining=measure(plan, run),
         created_at=run.started_at,
         ended_at=run.ended_at,
         duration=(until - run.started_at).total_seconds(),
         dry_run=run.dry_run,
     )
+
+
+def run_waits(run: Run) -> RunWaits:
+    """Return the waits of this stretch, and the deadline that comes first."""
+    waits = [position.wait for position in run.positions.values() if position.wait is not None]
+    if not waits:
+        return RunWaits(count=run.ledger.waits)
+    first = min(waits, key=lambda wait: wait.deadline)
+    return RunWaits(count=run.ledger.waits, since=first.since, deadline=first.deadline)
 
 
 def run_view(plan: Plan, run: Run, events: steps.Events, now: datetime) -> RunView:

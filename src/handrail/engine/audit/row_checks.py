@@ -40,7 +40,7 @@ from handrail.kernel.channel.state import Channel, check_invariants
 from handrail.kernel.decision import Value
 from handrail.kernel.run.events import RunEvent
 from handrail.kernel.run.evolve import evolve
-from handrail.kernel.run.state import Run
+from handrail.kernel.run.state import WAITING, Run
 from handrail.store.columns import Row
 from handrail.store.maintenance import MaintenanceStore
 from handrail.store.rows import (
@@ -264,11 +264,13 @@ def _latest_due(run: Run) -> str | None:
         return None
     if run.pause_deadline is not None:
         return iso(run.pause_deadline)
-    return (
-        iso(min(approval.deadline for approval in run.pending_approvals.values()))
-        if run.pending_approvals
-        else None
-    )
+    deadlines = [approval.deadline for approval in run.pending_approvals.values()]
+    deadlines += [
+        position.wait.due
+        for position in run.positions.values()
+        if position.phase is WAITING and position.wait is not None
+    ]
+    return iso(min(deadlines)) if deadlines else None
 
 
 def _is_possible_due(due: str | None, run: Run) -> bool:

@@ -20,6 +20,7 @@ from msgspec.structs import asdict
 
 from handrail.kernel.decision import Value
 from handrail.kernel.definition.certificate import allowed_targets
+from handrail.kernel.definition.limits import WAIT_FIELDS
 from handrail.kernel.definition.model import REVIEW_STEP_ID, Agent, Task
 from handrail.kernel.definition.plan import Plan
 from handrail.kernel.run.events import Answered, Asked, Reported
@@ -36,6 +37,7 @@ from handrail.views.dispatches import (
     Colleague,
     DispatchBead,
     DispatchView,
+    DispatchWait,
     HeldLock,
     RepeatedFailure,
     ResearchGoal,
@@ -172,7 +174,15 @@ class Dispatch:
 
     @property
     def allowed(self) -> AllowedOutcomes:
-        return _allowed_outcomes(self.plan, self.position)
+        return _allowed_outcomes(self.plan, self.run, self.position)
+
+    @property
+    def wait(self) -> DispatchWait | None:
+        """The waits so far, of this visit or of the team's stretch."""
+        wait = self.position.wait
+        if wait is None:
+            return None
+        return DispatchWait(since=wait.since, deadline=wait.deadline, count=wait.count)
 
     @property
     def briefing(self) -> Briefing:
@@ -270,6 +280,7 @@ def dispatch_view(
         redirected=dispatch.redirected,
         nudge=dispatch.nudge,
         concluding=dispatch.concluding,
+        wait=dispatch.wait,
     )
 
 
@@ -296,15 +307,19 @@ def _own_question(step_id: str, events: Events) -> tuple[str, str]:
     return question, answer
 
 
-def _allowed_outcomes(plan: Plan, position: Position) -> AllowedOutcomes:
+def _allowed_outcomes(plan: Plan, run: Run, position: Position) -> AllowedOutcomes:
     if plan.kind == "workflow":
-        multi_dispatch = ("continue",) if plan.node(position.step_id).config.multi_dispatch else ()
-        return AllowedOutcomes(outcomes=("success", "failure", *multi_dispatch, "ask"))
+        config = plan.node(position.step_id).config
+        multi_dispatch = ("continue",) if config.multi_dispatch else ()
+        used = position.wait.count if position.wait is not None else 0
+        waiting = ("waiting",) if used < config.max_waits else ()
+        return AllowedOutcomes(outcomes=("success", "failure", *multi_dispatch, "ask", *waiting))
     agent = plan.agents[position.step_id]
     to = allowed_targets(plan.team, agent, to_review=True)
     handoff = ("handoff",) if to else ()
     terminate = ("terminate",) if may_finish(plan, agent) else ()
-    return AllowedOutcomes(outcomes=(*handoff, *terminate, "failure", "ask"), to=to)
+    waiting = ("waiting",) if run.ledger.waits < run.limits.max_waits else ()
+    return AllowedOutcomes(outcomes=(*handoff, *terminate, "failure", "ask", *waiting), to=to)
 
 
 _NON_NUMERIC_LIMITS = ("constraints", "evidence", "ladder", "profile")
@@ -321,7 +336,9 @@ def build_briefing(plan: Plan, run: Run, position: Position) -> Briefing:
         "limits": {
             name: value
             for name, value in asdict(limits).items()
-            if value is not None and name not in _NON_NUMERIC_LIMITS
+            if value is not None
+            and name not in _NON_NUMERIC_LIMITS
+            and (name not in WAIT_FIELDS or limits.has_effect(name))
         },
         "constraints": limits.constraints,
         "profile": limits.profile,

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 FENCE_DIGITS_MAX = 15
 UNUSABLE_RESULT_CODES = frozenset(
     {
-        *("bad_ask", "bad_outcome", "not_multi_dispatch", "unusable"),
+        *("bad_ask", "bad_outcome", "bad_wait", "no_waits", "not_multi_dispatch", "unusable"),
         *("result_too_large", "context_too_large"),
     }
 )

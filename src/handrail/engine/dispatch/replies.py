@@ -80,6 +80,12 @@ def ask(question: str, *options: str) -> Result:
     return Result(outcome=Outcome.ASK, question=question, options=options)
 
 
+def wait_for(what: str, retry_after: float, *, data: Data | None = None) -> Result:
+    """Wait for something outside of the run, where the definition allows it (`max_waits`); the next
+    dispatch comes after so many seconds, 1 to 3600, with the same `key`."""
+    return Result(outcome=Outcome.WAITING, waits_for=what, retry_after=retry_after, data=data or {})
+
+
 def _result(
     outcome: Outcome,
     data: Data | None,

@@ -17,7 +17,7 @@ from handrail.kernel.definition.model import TerminalStatus
 from handrail.kernel.definition.plan import Plan
 from handrail.kernel.lock import CommitLock
 from handrail.kernel.run.human_commands import REQUIRED_LEVELS
-from handrail.kernel.run.state import Position, PositionPhase, Run
+from handrail.kernel.run.state import Position, PositionPhase, Run, Wait
 from handrail.kernel.stop.rules import LOOK_IN_REPORT, RULES, StopRule
 from handrail.store.rows import AgentRow, DispatchRow, iso, parse_iso
 from handrail.store.store import Store
@@ -87,6 +87,8 @@ def _wait_reason(
         code, message, hint = _claimed(plan, run, position, surroundings)
     elif position.phase is PositionPhase.OFFERED:
         code, message, hint = _offered(plan, run, position, surroundings)
+    elif position.phase is PositionPhase.WAITING and position.wait is not None:
+        code, (message, hint) = "waiting", _agent_waits(run, position, position.wait)
     elif run.kind == "team":
         code, (message, hint) = "elsewhere", _in_guarded_program(plan, run, position)
     else:
@@ -142,6 +144,16 @@ def _claimed(
         f"wait for its result, or take it away from {position.agent}: "
         f"`handrail override {run.id} move --node {position.step_id} --reason TEXT`",
     )
+
+
+def _agent_waits(run: Run, position: Position, wait: Wait) -> tuple[str, str]:
+    then = "a person is asked" if run.kind == "workflow" else "the run ends"
+    message = (
+        f"{position.agent} waits for {wait.waits_for}, for the {_ordinal(wait.count)} time; the "
+        f"next dispatch is offered at {_format_time(wait.not_before)}, and past "
+        f"{_format_time(wait.deadline)} {then}"
+    )
+    return message, f"see whether {wait.waits_for} is still to come"
 
 
 def _in_guarded_program(plan: Plan, run: Run, position: Position) -> tuple[str, str]:

@@ -17,8 +17,12 @@ integers, cut off at SUM_MAX: larger definitions are refused anyway (K24). Times
 inside, and one integer packs the three parts of a time, so that the same pass finds the parts of
 the slowest way.
 
+A task's visit makes at most `max_attempts + max_waits` dispatches: a wait uses no attempt (K31).
+The time of waits is part of the queue: an agent that waits is in nobody's hands.
+
 A team is bounded by its hard limits, and perhaps more by its handoff graph. A visit to an agent
-costs at most `protocol_error_limit` dispatches, so the visits bound the dispatches (K19, K20). If
+costs at most `protocol_error_limit` dispatches, so the visits bound the dispatches (K19, K20); a
+stretch has `max_waits` more (K31). If
 the start reaches no cycle of the handoff graph, its longest walk bounds the visits too; a guarded
 team's graph holds only the handoffs seen so far, and bounds nothing. Once-only tasks make the exact
 figures a longest-simple-path problem: flagged, not computed.
@@ -31,6 +35,7 @@ from handrail.kernel.decision import Value
 from handrail.kernel.definition.graph import Graph, Link, handoff_distances
 from handrail.kernel.definition.limits import ASKS_MAX, Limits
 from handrail.kernel.definition.model import REVIEW_STEP_ID, Agent, Node, NodeType, Settings, Team
+from handrail.kernel.result import RETRY_SECONDS_MAX
 
 SUM_MAX = 2**60
 """Cut-off for sums; no limit above 2**53 - 1 is ever accepted."""
@@ -243,7 +248,10 @@ def bound_workflow(graph: Graph, limits: Limits, settings: Settings) -> Bound:
             "transitions": not safe_only,
             "questions": not safe_only,
             "asks": not safe_only,
-            "time": not safe_only and not any_merge and limits.max_duration is None,
+            "time": not safe_only
+            and not any_merge
+            and limits.max_duration is None
+            and not any(node.config.max_waits for node in graph.nodes),
         },
         witness=None if is_cut else _witness(graph, dispatch_path),
     )
@@ -275,10 +283,15 @@ def _node_weights(
 
 def _dispatch_weights(nodes: tuple[Node, ...]) -> Weights:
     def of(node: Node) -> tuple[int, int, int]:
-        n = node.max_attempts if node.type is NodeType.TASK else 0
+        n = visit_dispatches(node) if node.type is NodeType.TASK else 0
         return n, n, n
 
     return _node_weights(nodes, of)
+
+
+def visit_dispatches(task: Node) -> int:
+    """Return the most dispatches of one visit to a task."""
+    return task.max_attempts + task.config.max_waits
 
 
 def _transition_weights(nodes: tuple[Node, ...]) -> Weights:
@@ -332,9 +345,11 @@ def _service_time(graph: Graph, settings: Settings, asks: int) -> ServiceTime:
             return approval_time, approval_time, approval_time
         if node.type is not NodeType.TASK:
             return 0, 0, 0
+        dispatches = visit_dispatches(node)
+        waiting = longest_wait(node.config.max_waits, wait_seconds(node, settings))
         task_time = _pack_times(
-            node.max_attempts * queue_seconds(node, settings),
-            node.max_attempts * work_seconds(node, settings),
+            dispatches * queue_seconds(node, settings) + waiting,
+            dispatches * work_seconds(node, settings),
             0,
         )
         return task_time + _pack_times(0, 0, wait), task_time, task_time
@@ -360,6 +375,17 @@ def queue_seconds(node: Node, settings: Settings) -> float:
 
 def work_seconds(node: Node, settings: Settings) -> float:
     return settings.node_timeout if node.timeout is None else node.timeout
+
+
+def wait_seconds(node: Node, settings: Settings) -> float:
+    """Return how long agents may wait at the node, from the first wait of a visit on."""
+    within = node.config.waits_within
+    return settings.wait_deadline if within is None else within
+
+
+def longest_wait(waits: int, deadline: float) -> float:
+    """Return the most seconds that so many waits take until their common deadline."""
+    return min(waits * RETRY_SECONDS_MAX, deadline)
 
 
 def _witness(graph: Graph, path: LongestPath) -> Witness:
@@ -432,15 +458,15 @@ def _redirects_beyond_handoffs(agent: Agent) -> set[str]:
 def bound_team(team: Team, limits: Limits, settings: Settings) -> Bound:
     """Compute the certificate of a valid team from hard limits and handoff graph (K19, K20).
 
-    Each visit takes at most `protocol_error_limit` dispatches, and each question of an agent one
-    more. The handoff out of the last step that max_steps allows still happens. A conclusion takes
-    one dispatch more, the last of max_steps (K29); a walk that the graph ends is not ended by a
-    limit, so that only a soft rule can bring a conclusion after it.
+    Each visit takes at most `protocol_error_limit` dispatches, and each question and each wait of
+    an agent one more. The handoff out of the last step that max_steps allows still happens. A
+    conclusion takes one dispatch more, the last of max_steps (K29); a walk that the graph ends is
+    not ended by a limit, so that only a soft rule can bring a conclusion after it.
     """
     steps, walk = limits.ordinary_steps, longest_walk(team, to_review=False)
     handoffs = _smallest(limits.max_handoffs, longest_walk(team, to_review=True), steps)
     turns = _smallest(limits.max_handoffs, walk, steps) + 1
-    structural = turns * limits.protocol_error_limit + ASKS_MAX
+    structural = turns * limits.protocol_error_limit + ASKS_MAX + limits.max_waits
     dispatches = _smallest(structural, steps)
     asks = min(ASKS_MAX, dispatches)
     is_exact = not any(
@@ -489,7 +515,8 @@ def _service_time_of_team(
     team: Team, limits: Limits, settings: Settings, dispatches: int, asks: int
 ) -> ServiceTime:
     max_seconds = limits.max_duration
-    queue, work = dispatches * settings.queue_timeout, dispatches * settings.node_timeout
+    waiting = longest_wait(limits.max_waits, limits.wait_deadline)
+    queue, work = dispatches * settings.queue_timeout + waiting, dispatches * settings.node_timeout
     running = queue + work
     if max_seconds is not None:
         queue, work, running = (

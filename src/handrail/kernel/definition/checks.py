@@ -11,6 +11,7 @@ Each problem's hint says what to do; docs/definitions.md documents the codes.
 from collections import Counter
 from collections.abc import Iterator
 
+from handrail.kernel.definition.certificate import wait_seconds
 from handrail.kernel.definition.condition import Condition
 from handrail.kernel.definition.graph import Graph, Link, handoff_distances
 from handrail.kernel.definition.limits import Limits
@@ -93,6 +94,7 @@ def _check_nodes(workflow: Workflow, settings: Settings) -> Iterator[DocumentPro
     for i, node in enumerate(workflow.nodes):
         yield from _check_role(node, f"$.nodes[{i}]", known_roles)
         yield from _check_config(node, f"$.nodes[{i}].config")
+        yield from _check_waits(node, f"$.nodes[{i}].config", settings)
 
 
 def _check_role(node: Node, path: str, known_roles: set[str]) -> Iterator[DocumentProblem]:
@@ -133,6 +135,8 @@ def _check_config(node: Node, path: str) -> Iterator[DocumentProblem]:
         ("on_failure", config.on_failure is not None, (NodeType.TASK,)),
         ("multi_dispatch", config.multi_dispatch, (NodeType.TASK,)),
         ("kind", config.kind is not None, (NodeType.TASK,)),
+        ("max_waits", config.max_waits > 0, (NodeType.TASK,)),
+        ("waits_within", config.waits_within is not None, (NodeType.TASK,)),
         ("parallel", config.parallel, (NodeType.DECISION,)),
         ("revise_to", config.revise_to is not None, (NodeType.APPROVAL,)),
     ):
@@ -165,6 +169,32 @@ def _check_config(node: Node, path: str) -> Iterator[DocumentProblem]:
             path=f"{path}.status",
             message=f"end '{node.id}' cannot end a run as '{config.status}'",
             hint=f"set config.status to one of {', '.join(END_STATUSES)}",
+        )
+
+
+def _check_waits(node: Node, path: str, settings: Settings) -> Iterator[DocumentProblem]:
+    """Check that every allowed wait fits before the deadline: a wait takes a second at least."""
+    config, seconds = node.config, wait_seconds(node, settings)
+    if config.max_waits and config.kind == "commit":
+        yield _problem(
+            "bad_waits",
+            f"{path}.max_waits",
+            f"'{node.id}' is a commit node, which holds the commit lock and may not wait",
+            "wait at a node before it",
+        )
+    if config.max_waits > seconds:
+        yield _problem(
+            "bad_waits",
+            f"{path}.max_waits",
+            f"'{node.id}' may wait {config.max_waits:,} times within {seconds:g} s",
+            "a wait takes at least one second: lower max_waits, or raise waits_within",
+        )
+    if config.waits_within is not None and not config.max_waits:
+        yield _problem(
+            "bad_waits",
+            f"{path}.waits_within",
+            f"'{node.id}' says how long its agents may wait, and max_waits lets them never wait",
+            "set max_waits too",
         )
 
 
@@ -475,6 +505,23 @@ def check_team(team: Team, limits: Limits) -> list[DocumentProblem]:
     ]
 
 
+def team_warnings(limits: Limits) -> list[DocumentProblem]:
+    """Return warnings for what is allowed but hardly intended."""
+    if not limits.max_waits or limits.max_duration is None:
+        return []
+    if limits.max_duration > limits.wait_deadline:
+        return []
+    return [
+        _problem(
+            "short_duration",
+            "$.stop_rules.max_duration",
+            f"max_duration ({limits.max_duration:g} s) counts waits too, and ends a run before "
+            f"wait_deadline ({limits.wait_deadline:g} s) does",
+            "raise max_duration above wait_deadline",
+        )
+    ]
+
+
 def _check_names(team: Team) -> Iterator[DocumentProblem]:
     ids = [agent.id for agent in team.agents]
     for duplicate, count in Counter(ids).items():
@@ -634,6 +681,13 @@ def _check_hard_limits(limits: Limits) -> Iterator[DocumentProblem]:
             "$.stop_rules",
             "max_handoffs and max_steps are both off, so a run has no bound",
             "set at least one of them",
+        )
+    if limits.max_waits > limits.wait_deadline:
+        yield _problem(
+            "bad_waits",
+            "$.stop_rules.max_waits",
+            f"agents may wait {limits.max_waits:,} times within {limits.wait_deadline:g} s",
+            "a wait takes at least one second: lower max_waits, or raise wait_deadline",
         )
 
 

@@ -16,6 +16,7 @@ from handrail.kernel.decision import Value
 Count = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 Positive = Annotated[int, Meta(ge=1, le=1_000_000)]
 Seconds = Annotated[float, Meta(ge=0, le=10 * 365 * 86400)]
+WaitSeconds = Annotated[float, Meta(ge=1, le=10 * 365 * 86400)]
 Share = Annotated[float, Meta(ge=0, le=1)]
 GlobPattern = Annotated[str, Meta(min_length=1, max_length=1_000, pattern=r"\S")]
 
@@ -25,6 +26,8 @@ ProfileName = Literal["strict", "yolo", "observed", "conversation"]
 FINDING_PROFILES = ("observed", "conversation")
 FINDING_FIELDS = ("weak_news_max", "free_visits", "oscillation_by")
 """How these profiles count; they say nothing in the others."""
+WAIT_FIELDS = ("max_waits", "wait_deadline")
+"""Limits of waits; they say nothing where no agent may wait."""
 
 NUDGE_COUNT_MIN = 2
 """The least count that is worth a nudge."""
@@ -33,6 +36,9 @@ NUDGE_PERIOD_MAX = 8
 would cost a guard more than all the rest."""
 ASKS_MAX = 10
 """Questions that agents may put to people in one stretch."""
+WAIT_DEADLINE_SECONDS = 1800
+WAITS_MAX_WITHOUT_TIMES = 100
+"""Waits of one stretch where no times are known, as in a trace."""
 
 
 class Constraints(Value):
@@ -77,6 +83,8 @@ class StopRules(Value):
     oscillation_by: OscillationBy | UnsetType = UNSET
     evidence: EvidenceKind | UnsetType = UNSET
     ladder: Ladder | UnsetType = UNSET
+    max_waits: Count | UnsetType = UNSET
+    wait_deadline: WaitSeconds | UnsetType = UNSET
     profile: ProfileName | UnsetType = UNSET
 
 
@@ -105,6 +113,8 @@ class Limits(Value, dict=True, gc=True):
     oscillation_by: OscillationBy = "returns"
     evidence: EvidenceKind = "claims"
     ladder: Ladder = Ladder()
+    max_waits: int = 0
+    wait_deadline: int | float = WAIT_DEADLINE_SECONDS
     profile: str = "strict"
 
     @property
@@ -132,6 +142,14 @@ class Limits(Value, dict=True, gc=True):
         if "repeat_limit" in lowered:
             lowered["pattern_period_max"] = min(NUDGE_PERIOD_MAX, self.pattern_period_max)
         return msgspec.structs.replace(self, **lowered)
+
+    def has_effect(self, name: str) -> bool:
+        """Whether this limit says anything, beside what the others say."""
+        if name in FINDING_FIELDS:
+            return self.judges_findings
+        if name == "wait_deadline" and self.judges_findings:
+            return True
+        return name not in WAIT_FIELDS or self.max_waits > 0
 
 
 SMALL_GRID = (1, 2, 3, 4, 5, 6, 8, 10)
@@ -174,10 +192,17 @@ LIMITS: dict[str, LimitInfo] = {
         nudges=True,
     ),
     "max_duration": LimitInfo(
-        meaning="it has been running so long; waiting for people does not count",
+        meaning="it has been running so long; waiting for people does not count, agents that "
+        "wait do",
         prompt="{} seconds of running time",
         grid=SECONDS_GRID,
         in_workflow=False,
+    ),
+    "max_waits": LimitInfo(
+        meaning="(how often the agents of a team may wait in a stretch; each wait is a step)"
+    ),
+    "wait_deadline": LimitInfo(
+        meaning="an agent of a team still waits so long after the first wait of the stretch",
     ),
     "max_edge": LimitInfo(
         meaning="*soft*: one agent hands to the same one more often",
@@ -319,9 +344,14 @@ def resolve_limits(
     kind: Literal["workflow", "team"] = "team",
     *,
     profile: ProfileName = "strict",
+    wait_deadline: float = WAIT_DEADLINE_SECONDS,
 ) -> Limits:
-    """Return the limits as written; `profile` fills the rest where the rules name none."""
-    filled: dict[str, object] = {"constraints": rules.constraints}
+    """Return the limits as written; `profile` fills the rest where the rules name none, and the
+    installation's `wait_deadline`."""
+    filled: dict[str, object] = {
+        "constraints": rules.constraints,
+        "wait_deadline": wait_deadline,
+    }
     if kind == "workflow":
         filled |= dict.fromkeys(WORKFLOW_OFF_LIMITS)
     for name in Limits.__struct_fields__:

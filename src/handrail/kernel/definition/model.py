@@ -14,7 +14,14 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta
 
 from handrail.kernel.decision import Value
-from handrail.kernel.definition.limits import Positive, Seconds, StopRules
+from handrail.kernel.definition.limits import (
+    WAIT_DEADLINE_SECONDS,
+    Count,
+    Positive,
+    Seconds,
+    StopRules,
+    WaitSeconds,
+)
 
 PositiveSeconds = Annotated[float, Meta(gt=0, le=10 * 365 * 86400)]
 INVISIBLE_CHARS = r"\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff"
@@ -66,6 +73,8 @@ class Settings(Value):
     queue_timeout: Seconds = 86400
     human_deadline: Seconds = 7 * 86400
     pause_deadline: Seconds = 30 * 86400
+    wait_deadline: WaitSeconds = WAIT_DEADLINE_SECONDS
+    """How long agents may wait, from their first wait on, where a definition says nothing."""
     guard_silence: Seconds = 300
     """How long a guarded program may be silent; then its run ends."""
     dispatch_bound_max: Annotated[int, Meta(ge=1, le=2**53 - 1)] = 1_000_000
@@ -94,6 +103,8 @@ class NodeConfig(Value):
     multi_dispatch: bool = False  # task: `continue` asks for another dispatch
     parallel: bool = False  # decision: take every true edge at once
     queue_timeout: PositiveSeconds | None = None  # task: offered until claimed
+    max_waits: Count = 0  # task: `waiting` results of one visit
+    waits_within: WaitSeconds | None = None  # task: from the first of them on
     on_failure: Rework | None = None  # task
     kind: Literal["commit", "verification", "investigation"] | None = None  # task
     role_from: Name | None = None  # task: key of the bead's context that holds the role

@@ -18,7 +18,12 @@ from handrail.kernel.definition.certificate import (
     queue_seconds,
     work_seconds,
 )
-from handrail.kernel.definition.checks import check_team, check_workflow, workflow_warnings
+from handrail.kernel.definition.checks import (
+    check_team,
+    check_workflow,
+    team_warnings,
+    workflow_warnings,
+)
 from handrail.kernel.definition.condition import Condition, ConditionResult
 from handrail.kernel.definition.feasibility import Slack, compute_slack, slack_warnings
 from handrail.kernel.definition.graph import Graph
@@ -60,7 +65,9 @@ class Plan:
         self.settings = settings
         is_workflow = isinstance(definition, Workflow)
         self.kind: Literal["workflow", "team"] = "workflow" if is_workflow else "team"
-        self.limits: Limits = resolve_limits(definition.stop_rules, self.kind)
+        self.limits: Limits = resolve_limits(
+            definition.stop_rules, self.kind, wait_deadline=settings.wait_deadline
+        )
         self._conditions: dict[str, Condition] = {}
         self._graph = graph
         self._ranks = Ranks(graph) if graph is not None else None
@@ -181,7 +188,9 @@ def check_definition(
         errors += problems
         all_warnings += workflow_warnings(definition)
     elif definition is not None:
-        errors += check_team(definition, resolve_limits(definition.stop_rules, "team"))
+        limits = resolve_limits(definition.stop_rules, "team", wait_deadline=settings.wait_deadline)
+        errors += check_team(definition, limits)
+        all_warnings += team_warnings(limits)
     if definition is None or errors:
         return None, DefinitionCheck(errors=tuple(errors), warnings=tuple(all_warnings))
     plan = Plan(definition, graph, settings)

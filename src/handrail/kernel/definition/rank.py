@@ -11,11 +11,12 @@ every accepted event, is 0 exactly at the end, and never rises above its value a
 person moves the run (docs/adr/0002 explains why a rework costs the difference and not `rest[t]`, as
 in K26's sketch: with k targets in a row the sketch grows like 2^k, this like k).
 
-Events of a visit: each attempt is offered, claimed and ended; then perhaps a question and its
-answer; then the transition. A result pays for the answers of siblings that it voids
+Events of a visit: each attempt and each wait is offered, claimed and ended; then perhaps a question
+and its answer; then the transition. A result pays for the answers of siblings that it voids
 (`attempt_events`, K16).
 """
 
+from handrail.kernel.definition.certificate import visit_dispatches
 from handrail.kernel.definition.graph import Graph
 from handrail.kernel.definition.model import Node, NodeType
 
@@ -74,7 +75,7 @@ class Ranks:
     def _visit_events(self, node: Node) -> int:
         if node.type is NodeType.TASK:
             return (
-                self.attempt_events * node.max_attempts
+                self.attempt_events * visit_dispatches(node)
                 + EVENTS_PER_APPROVAL
                 + EVENTS_PER_TRANSITION
             )

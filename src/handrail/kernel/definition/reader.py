@@ -44,7 +44,9 @@ PROBLEMS_MAX = 1_000
 DURATION_UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|[smhdw])")
 _OUT_OF_RANGE = re.compile(r"Expected `(?:int|float)` [<>]")
-DURATION_FIELDS = frozenset({"timeout", "queue_timeout", "deadline", "max_duration"})
+DURATION_FIELDS = frozenset(
+    {"timeout", "queue_timeout", "deadline", "max_duration", "waits_within", "wait_deadline"}
+)
 KINDS: dict[str, type[Workflow] | type[Team]] = {"workflow": Workflow, "team": Team}
 prepare_types(*KINDS.values(), StopRules)
 

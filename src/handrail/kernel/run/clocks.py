@@ -1,10 +1,11 @@
 """The clocks of a run: when the next clock is due, and what happens then (K15, K17).
 
-A dispatch has two clocks: offered until claimed, claimed until result. An approval has a deadline,
-a pause has one, and a run has a maximum running time. A pause stops every clock but its own;
-waiting for a person stops the run's clock. A guarded program has a clock for its silence, also
-while an approval is pending. decide calls `expire` before it looks at the command, so a late answer
-is late whether or not a Tick came in between.
+A dispatch has two clocks: offered until claimed, claimed until result. A wait of an agent has its
+own, and a deadline. An approval has a deadline, a pause has one, and a run has a maximum running
+time. A pause stops every clock but its own; waiting for a person stops the run's clock, an agent's
+wait does not. A guarded program has a clock for its silence, also while an approval is pending.
+decide calls `expire` before it looks at the command, so a late answer is late whether or not a Tick
+came in between.
 """
 
 from datetime import datetime
@@ -15,6 +16,7 @@ from handrail.kernel.run.decision_builder import DecisionBuilder
 from handrail.kernel.run.events import Lost, TimedOut
 from handrail.kernel.run.state import (
     CLAIMED,
+    WAITING,
     PendingApproval,
     Position,
     PositionPhase,
@@ -22,6 +24,7 @@ from handrail.kernel.run.state import (
     RunStatus,
     to_timedelta,
 )
+from handrail.kernel.run.waits import past_deadline
 from handrail.kernel.stop.rules import FiredRule, RuleContext, StopRule, judge_step
 
 Clock = tuple[datetime, "Position | PendingApproval | None"]
@@ -33,14 +36,18 @@ def next_due(plan: Plan, run: Run) -> datetime | None:
     if len(run.positions) != 1 or run.pending_approvals or run.pause_deadline is not None:
         return min([at for at, _ in _clocks(plan, run)], default=None)
     (position,) = run.positions.values()  # the usual case needs no list
-    due = (
-        position.since
-        + plan.node_waits.get(position.step_id, plan.default_waits)[position.phase is CLAIMED]
-    )
+    due = _position_due(plan, position)
     if run.limits.max_duration is None:
         return due
     end = duration_deadline(run)
     return end if end is not None and end < due else due
+
+
+def _position_due(plan: Plan, position: Position) -> datetime:
+    if position.phase is WAITING and position.wait is not None:
+        return position.wait.due
+    waits = plan.node_waits.get(position.step_id, plan.default_waits)
+    return position.since + waits[position.phase is CLAIMED]
 
 
 def duration_deadline(run: Run) -> datetime | None:
@@ -64,8 +71,7 @@ def _clocks(plan: Plan, run: Run, *, dispatches: bool = True) -> list[Clock]:
         clocks.append((approval.deadline, approval))
     for position in run.positions.values() if dispatches else ():
         if position.phase is not ASKED or plan.is_guarded:
-            waits = plan.node_waits.get(position.step_id, plan.default_waits)
-            clocks.append((position.since + waits[position.phase is CLAIMED], position))
+            clocks.append((_position_due(plan, position), position))
     return clocks
 
 
@@ -91,6 +97,8 @@ def _fire(builder: DecisionBuilder, subject: Position | PendingApproval | None) 
         )
     elif isinstance(subject, Position) and builder.plan.is_guarded:
         _stop_for_silence(builder, subject)
+    elif isinstance(subject, Position) and subject.phase is WAITING:
+        end_wait(builder, subject)
     elif isinstance(subject, Position):
         clock = "work" if subject.phase is PositionPhase.CLAIMED else "queue"
         time_out_dispatch(builder, subject, clock)
@@ -98,6 +106,19 @@ def _fire(builder: DecisionBuilder, subject: Position | PendingApproval | None) 
         _stop_run(builder, StopRule.PAUSE_DEADLINE, "the run stayed paused too long")
     else:
         stop_for_duration(builder)
+
+
+def end_wait(builder: DecisionBuilder, position: Position) -> None:
+    """End a wait whose clock is due. In time, `advance` offers the position again; past the
+    deadline it escalates in a workflow, and ends a team's run (K31)."""
+    wait = position.wait
+    assert wait is not None, "a position that waits has a wait"
+    if wait.is_in_time:
+        return
+    if builder.run.kind == "workflow":
+        workflow.escalate_wait(builder, position, wait.waits_for)
+    else:
+        builder.stop([past_deadline(builder, wait)], position.step_id)
 
 
 def stop_for_duration(builder: DecisionBuilder) -> None:

@@ -76,6 +76,7 @@ RESULT_TEXT_FIELDS = (
     "question",
     "options",
     "marker",
+    "waits_for",
 )
 """Result fields that agents write."""
 
@@ -143,6 +144,8 @@ def _is_trivially_valid(command: RunCommand) -> bool:
         return False
     result = command.result
     if type(result.outcome) is not Outcome or result.data or result.remaining or result.options:
+        return False
+    if result.waits_for or result.retry_after:
         return False
     if result.evidence != NO_EVIDENCE or is_bad_usage(result.usage):
         return False
@@ -355,7 +358,7 @@ def _report(builder: DecisionBuilder, command: Report) -> Refusal | None:
     elif builder.run.kind == "workflow":
         return workflow.report(builder, position, result)
     else:
-        team.report(builder, position, result)
+        return team.report(builder, position, result)
     return None
 
 

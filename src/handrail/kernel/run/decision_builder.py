@@ -125,7 +125,9 @@ class DecisionBuilder:
         )
         return self._judge_early(judge_step, ctx) if judge_step(ctx) else []
 
-    def judge_result(self, agent: str, result: Result, step: int) -> list[FiredRule]:
+    def judge_result(
+        self, agent: str, result: Result, step: int, waited: float | None = None
+    ) -> list[FiredRule]:
         run = self.run
         ctx = RuleContext(
             run.ledger,
@@ -134,6 +136,7 @@ class DecisionBuilder:
             evidence=result.evidence,
             step=step,
             stops=run.limits,
+            waited=waited,
         )
         fired = self._judge_early(judge_result, ctx) if judge_result(ctx) else []
         return fired or self._warn_early(ON_RESULT, ctx)

@@ -12,7 +12,7 @@ from handrail.kernel.decision import Value
 from handrail.kernel.definition.limits import Limits
 from handrail.kernel.definition.model import TerminalStatus
 from handrail.kernel.result import Result
-from handrail.kernel.run.state import Block, PendingApproval, Stop
+from handrail.kernel.run.state import Block, PendingApproval, Stop, Wait
 from handrail.kernel.stop import ledger as ledgers
 from handrail.kernel.stop.early_warnings import EARLY_CODES
 from handrail.kernel.stop.ladder import NUDGED, Nudge
@@ -85,7 +85,7 @@ class Claimed(DispatchEvent):
 
 class Reported(DispatchEvent):
     """An accepted result. `phase` is the milestone it reached, `done` the once-only task it
-    completed; with `asking`, its question goes to a person."""
+    completed; with `asking`, its question goes to a person; with `wait`, the agent waits."""
 
     result: Result
     weighed: Assessment = NO_ASSESSMENT
@@ -94,6 +94,7 @@ class Reported(DispatchEvent):
     done: str = ""
     committed: bool = False
     asking: bool = False
+    wait: Wait | None = None
 
 
 class Faulted(DispatchEvent):

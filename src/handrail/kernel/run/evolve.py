@@ -5,7 +5,7 @@ and of the clock), then those of the run's own steps.
 """
 
 from collections.abc import Callable, Iterable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, cast
 
 from msgspec import to_builtins
@@ -41,11 +41,13 @@ from handrail.kernel.run.state import (
     CLAIMED,
     ENGINE_KEYS,
     OFFERED,
+    WAITING,
     Block,
     Position,
     PositionPhase,
     Run,
     RunStatus,
+    Wait,
     goal_command,
     to_timedelta,
 )
@@ -126,7 +128,11 @@ def _apply_paused(run: Run, event: Paused) -> Run:
 def _apply_resumed(run: Run, event: Resumed) -> Run:
     assert run.paused_at is not None
     positions = {
-        p: replace(t, since=t.since + (event.at - max(run.paused_at, t.since)))
+        p: replace(
+            t,
+            since=t.since + (event.at - max(run.paused_at, t.since)),
+            wait=_resume_wait(t, run.paused_at, event.at),
+        )
         for p, t in run.positions.items()
     }
     approvals = {
@@ -140,6 +146,20 @@ def _apply_resumed(run: Run, event: Resumed) -> Run:
         pending_approvals=approvals,
         paused_at=None,
         pause_deadline=None,
+    )
+
+
+def _resume_wait(position: Position, paused_at: datetime, at: datetime) -> Wait | None:
+    """Return the wait with its clocks moved past a pause, in which it may have begun."""
+    wait = position.wait
+    if wait is None:
+        return None
+    by = at - max(paused_at, wait.since)
+    return replace(
+        wait,
+        since=wait.since + by,
+        deadline=wait.deadline + by,
+        not_before=wait.not_before + (at - max(paused_at, position.since)),
     )
 
 
@@ -165,7 +185,10 @@ def _apply_clocks_pushed(run: Run, event: ClocksPushed) -> Run:
     run = replace(
         run,
         seq=run.seq + 1,
-        positions={p: replace(t, since=t.since + by) for p, t in run.positions.items()},
+        positions={
+            p: replace(t, since=t.since + by, wait=_push_wait(t.wait, by))
+            for p, t in run.positions.items()
+        },
         pending_approvals={
             i: replace(q, deadline=q.deadline + by) for i, q in run.pending_approvals.items()
         },
@@ -175,6 +198,17 @@ def _apply_clocks_pushed(run: Run, event: ClocksPushed) -> Run:
     if run.paused_at is not None and run.pause_deadline is not None:
         run = replace(run, paused_at=run.paused_at + by, pause_deadline=run.pause_deadline + by)
     return run
+
+
+def _push_wait(wait: Wait | None, by: timedelta) -> Wait | None:
+    if wait is None:
+        return None
+    return replace(
+        wait,
+        since=wait.since + by,
+        deadline=wait.deadline + by,
+        not_before=wait.not_before + by,
+    )
 
 
 def _apply_heard_of(run: Run, event: HeardOf) -> Run:
@@ -295,6 +329,7 @@ def _apply_offered(run: Run, event: Offered) -> Run:
             event.step_id: replace(
                 previous,
                 phase=OFFERED,
+                since=event.at if previous.phase is WAITING else previous.since,
                 attempts=event.attempt,
                 fence=event.fence,
                 step=step,
@@ -344,6 +379,14 @@ def _apply_reported(run: Run, event: Reported) -> Run:
         lock=None,
         nudge=None,
     )
+    if event.wait is not None:  # the attempt is not over, nor its key
+        position = replace(
+            position,
+            phase=WAITING,
+            attempts=previous.attempts - 1,
+            result=previous.result,
+            wait=event.wait,
+        )
     agent = event.step_id if run.kind == "team" else event.agent
     ledger = ledgers.add_result(
         run.ledger, run.limits, previous.step, result.evidence, result.usage, event.weighed
@@ -423,10 +466,15 @@ def _apply_handed_off(run: Run, event: HandedOff) -> Run:
             since=event.at,
             task=previous.task,
             result=run.done.get(f"{event.target}/{event.task}", previous.result),
+            wait=previous.wait,
         )
     else:
         position = Position(
-            step_id=event.target, since=event.at, task=event.task, result=previous.result
+            step_id=event.target,
+            since=event.at,
+            task=event.task,
+            result=previous.result,
+            wait=previous.wait,
         )
     last_targets = run.last_targets
     if last_targets.get(event.source) != event.target:

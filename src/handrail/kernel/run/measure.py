@@ -4,7 +4,9 @@ Workflow: for each position the rest of its visit and of the way after it; for e
 way after its merge; for each rework rule whose scope is open, its reworks left times their cost.
 Team: four events (offered, claimed, reported, handed over) for each step the limits still allow,
 and three (offered, claimed, reported) for a conclusion, two for the question whether to go on.
-Both: a question and its answer for each ask left, and the end. `rank.py` holds the tables.
+Both: a question and its answer for each ask left, and the end. A wait is offered, claimed and
+reported, and then the position is where it was: a wait less in the visit, or in the team's stretch.
+`rank.py` holds the tables.
 """
 
 from typing import assert_never
@@ -24,10 +26,13 @@ PHASE_EVENTS = {
     PositionPhase.SETTLED: -3,
     PositionPhase.ASKING: 2,
     PositionPhase.ASKED: 1,
+    PositionPhase.WAITING: 0,
 }
 """Events that the phase adds to or takes from the current step."""
 EVENTS_PER_ASK = EVENTS_PER_STEP + 1
 """An agent's question costs an extra dispatch besides question and answer."""
+EVENTS_PER_WAIT = 3
+"""Offered, claimed, reported."""
 EVENTS_PER_END = 1
 EVENTS_PER_CONCLUSION = 3
 """Events of a concluding dispatch: offered, claimed, reported or lost."""
@@ -73,13 +78,11 @@ def _visit_events_left(plan: Plan, run: Run, position: Position) -> int:
     node, attempt = plan.node(position.step_id), plan.ranks.attempt_events
     if node.type is not NodeType.TASK and position.phase is PositionPhase.READY:
         return plan.ranks.visit_events[plan.graph.index[position.step_id]]
-    events_left = (
-        max(0, node.max_attempts - position.attempts) * attempt
-        + EVENTS_PER_APPROVAL
-        + EVENTS_PER_TRANSITION
-    )
+    waits = position.wait.count if position.wait is not None else 0
+    dispatches = max(0, node.max_attempts - position.attempts) + node.config.max_waits - waits
+    events_left = dispatches * attempt + EVENTS_PER_APPROVAL + EVENTS_PER_TRANSITION
     match position.phase:
-        case PositionPhase.READY | PositionPhase.SETTLED:
+        case PositionPhase.READY | PositionPhase.SETTLED | PositionPhase.WAITING:
             return events_left
         case PositionPhase.OFFERED:
             return events_left + attempt - 1
@@ -121,7 +124,8 @@ def _team_measure(plan: Plan, run: Run) -> int:
     tail = EVENTS_PER_END if review is None else EVENTS_PER_END + 1 + review.quorum
     tail += EVENTS_PER_CONCLUSION if run.limits.ladder.conclude else 0
     tail += EVENTS_PER_APPROVAL if run.limits.ladder.ask else 0
-    return EVENTS_PER_STEP * steps + PHASE_EVENTS[position.phase] + tail
+    waits = EVENTS_PER_WAIT * max(0, run.limits.max_waits - run.ledger.waits)
+    return EVENTS_PER_STEP * steps + PHASE_EVENTS[position.phase] + waits + tail
 
 
 def _steps_left(run: Run, position: Position, in_hand: int) -> int:

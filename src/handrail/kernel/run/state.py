@@ -34,7 +34,8 @@ class RunStatus(StrEnum):
 
 class PositionPhase(StrEnum):
     """The phase of a position. READY waits to be offered or to pass; SETTLED has a result and
-    awaits routing; ASKING has a result that asks a person; LEAVING was released by a person."""
+    awaits routing; ASKING has a result that asks a person; WAITING has a result that waits, and is
+    offered again at its time; LEAVING was released by a person."""
 
     READY = "ready"
     OFFERED = "offered"
@@ -42,10 +43,12 @@ class PositionPhase(StrEnum):
     SETTLED = "settled"
     ASKING = "asking"
     ASKED = "asked"
+    WAITING = "waiting"
     LEAVING = "leaving"
 
 
 OFFERED, CLAIMED = PositionPhase.OFFERED, PositionPhase.CLAIMED
+WAITING = PositionPhase.WAITING
 """Module-level names for the hot path: `PositionPhase.X` takes longer than a whole rule (Python
 3.11 calls a function for it)."""
 
@@ -54,6 +57,27 @@ class ApprovalKind(StrEnum):
     CLARIFICATION = "clarification_request"
     APPROVAL = "approval"
     ESCALATION = "escalation"
+
+
+class Wait(Value):
+    """The last wait of a visit to a node, or of a team's stretch: what the agent waited for, when
+    it wants its next dispatch, and the deadline, which the first wait has set (K31)."""
+
+    since: datetime
+    """When the first wait began."""
+    deadline: datetime
+    not_before: datetime
+    waits_for: str
+    count: int = 1
+
+    @property
+    def is_in_time(self) -> bool:
+        """Whether the next dispatch comes before the deadline."""
+        return self.not_before <= self.deadline
+
+    @property
+    def due(self) -> datetime:
+        return self.not_before if self.is_in_time else self.deadline
 
 
 class Position(Value, rename={"step_id": "place", "approval_id": "question"}):
@@ -79,9 +103,20 @@ class Position(Value, rename={"step_id": "place", "approval_id": "question"}):
     refusal: str = ""
     approval_id: str = ""
     result: int = 0
-    """Sequence number of the result that led here, or of the last result reported here."""
+    """Sequence number of the result that led here, or of the last result reported here, waits
+    aside."""
     nudge: Nudge | None = None
     """What the dispatch tells its agent of a rule that is near."""
+    wait: Wait | None = None
+    """The last wait of this visit; in a team, of the stretch."""
+
+    def has_waited(self, now: datetime) -> bool:
+        """Whether a wait is over, in time or at its deadline."""
+        return self.phase is WAITING and self.wait is not None and self.wait.due <= now
+
+    def is_offered_again(self, now: datetime) -> bool:
+        """Whether a wait is over in time."""
+        return self.has_waited(now) and self.wait is not None and self.wait.is_in_time
 
 
 class Block(Value):

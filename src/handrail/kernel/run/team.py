@@ -3,14 +3,15 @@
 Every answer of the active agent uses up a step (K20). An invalid answer (an unknown target, an end
 without authority, neither of both) is a fault: the run records it, and the agent gets the reason
 and another dispatch; `protocol_error_limit` faults in one visit end the run. Only the terminator's
-own outcome ends a run, or the last line of its own text (`text_protocol.py`). A handoff to a
-completed once-only task returns the earlier result to the source without a dispatch, and counts
-(K19).
+own outcome ends a run, or the last line of its own text (`text_protocol.py`). An agent may wait
+where `max_waits` allows it (`waits.py`). A handoff to a completed once-only task returns the
+earlier result to the source without a dispatch, and counts (K19).
 A handoff that a loop rule is against may lead elsewhere (`redirect.py`, K30).
 """
 
 from msgspec.structs import replace
 
+from handrail.kernel.decision import Refusal, refuse
 from handrail.kernel.definition.limits import ASKS_MAX
 from handrail.kernel.definition.model import REVIEW_STEP_ID, Agent, Task, TerminalStatus
 from handrail.kernel.definition.plan import Plan
@@ -20,11 +21,18 @@ from handrail.kernel.run.events import Ended, HandedOff, Moved, Reported
 from handrail.kernel.run.redirect import Redirect, find_redirect
 from handrail.kernel.run.state import ApprovalKind, Position, PositionPhase, Run, Stop
 from handrail.kernel.run.text_protocol import COMPLETE_MARKER, TERMINATE_MARKER, apply_text_protocol
+from handrail.kernel.run.waits import (
+    find_wait_problem,
+    next_wait,
+    past_deadline,
+    record_wait,
+)
 from handrail.kernel.stop.ladder import CONCLUSION_CHARS_MAX
 from handrail.kernel.stop.ledger import assess_result, show_findings
 from handrail.kernel.stop.rules import FiredRule, StopRule, is_handoff_made
 
 HANDOFF, TERMINATE, ASK = Outcome.HANDOFF, Outcome.TERMINATE, Outcome.ASK
+WAITING = Outcome.WAITING
 READY = PositionPhase.READY
 LOST_AGENT_REMEDY = "an agent that answers before its lease ends"
 
@@ -43,8 +51,10 @@ def conclude(builder: DecisionBuilder, position: Position, stop: Stop, result: R
     builder.end(replace(stop, conclusion=result.text[:CONCLUSION_CHARS_MAX]))
 
 
-def report(builder: DecisionBuilder, position: Position, result: Result) -> None:
-    """Apply an answer of the active agent."""
+def report(builder: DecisionBuilder, position: Position, result: Result) -> Refusal | None:
+    """Apply an answer of the active agent; refuse a wait in a team that has none."""
+    if result.outcome is WAITING:
+        return _report_wait(builder, position, result)
     run, agent = builder.run, builder.plan.agents[position.step_id]
     result = apply_text_protocol(result, _default_target(builder.plan, agent))
     terminates = result.marker == TERMINATE_MARKER and agent.id == builder.plan.team.terminator
@@ -54,7 +64,7 @@ def report(builder: DecisionBuilder, position: Position, result: Result) -> None
     problem = find_fault(builder.plan, run, agent, result)
     if problem is not None:
         handle_fault(builder, position, *problem, result)
-        return
+        return None
     result = show_findings(run.limits, position.step_id, result)
     task = _find_task(agent, position.task)
     milestone = _reached_milestone(agent, task, result)
@@ -96,6 +106,28 @@ def report(builder: DecisionBuilder, position: Position, result: Result) -> None
             agent.id,
         )
     _route(builder, position, result, builder.judge_result(position.step_id, result, position.step))
+    return None
+
+
+def _report_wait(builder: DecisionBuilder, position: Position, result: Result) -> Refusal | None:
+    """Let the active agent wait; past the deadline, end the run."""
+    if not builder.run.limits.max_waits:
+        return refuse(
+            "no_waits",
+            f"'{position.step_id}' wants to wait, and its team has no stop_rules.max_waits",
+            "hand off or terminate, or set stop_rules.max_waits",
+        )
+    problem = _find_wait_fault(builder.run, result)
+    if problem is not None:
+        handle_fault(builder, position, *problem, result)
+        return None
+    wait = next_wait(builder, position, result, builder.run.limits.wait_deadline)
+    fired = record_wait(builder, position, result, wait)
+    if wait is None and position.wait is not None:
+        fired = [*fired, past_deadline(builder, position.wait)]
+    if fired:
+        builder.stop(fired, position.step_id)
+    return None
 
 
 def _default_target(plan: Plan, agent: Agent) -> str:
@@ -133,6 +165,15 @@ def find_fault(plan: Plan, run: Run, agent: Agent, result: Result) -> tuple[str,
                 "says_neither",
                 f"Say explicitly: hand off or terminate. You said {outcome_text}.",
             )
+
+
+def _find_wait_fault(run: Run, result: Result) -> tuple[str, str] | None:
+    if problem := find_wait_problem(result):
+        return "bad_wait", f"The wait cannot be used: {problem}."
+    limit = run.limits.max_waits
+    if run.ledger.waits < limit:
+        return None
+    return "too_many_waits", f"The team has waited {limit} times. Go on without waiting."
 
 
 def _find_handoff_fault(plan: Plan, agent: Agent, result: Result) -> tuple[str, str] | None:
@@ -417,7 +458,8 @@ def advance(builder: DecisionBuilder) -> None:
     """Offer a dispatch to the active agent, unless the run is paused or waits for a person. In a
     guarded program the agent is working already."""
     (position,) = builder.run.positions.values()
-    if position.phase is READY and builder.run.paused_at is None and not builder.plan.is_guarded:
+    is_next = position.phase is READY or position.is_offered_again(builder.now)
+    if is_next and builder.run.paused_at is None and not builder.plan.is_guarded:
         builder.offer_dispatch(position, builder.plan.agents[position.step_id].effective_role)
     else:
         builder.record_nudges()

@@ -7,6 +7,7 @@ that applies is taken. Escalating always applies, so routing cannot fail (K5).
     failure    failure edge; else rework while it has turns; if there was one: escalate; else retry
     again      (continue, unusable, lost) retry; else escalate
     timed out  escalate
+    waiting    wait; beyond `max_waits`, or past the deadline: escalate
 
 Forward, a position leaves by the first true edge (a fork by every true edge); arriving at the merge
 of an open block may close it (K9, K10). Back, everything in the target's scope is cancelled and
@@ -19,6 +20,7 @@ from collections.abc import Callable
 from msgspec.structs import replace
 
 from handrail.kernel.decision import Refusal, refuse
+from handrail.kernel.definition.certificate import wait_seconds
 from handrail.kernel.definition.limits import ASKS_MAX
 from handrail.kernel.definition.model import Node, NodeType, TerminalStatus
 from handrail.kernel.definition.plan import Plan
@@ -26,6 +28,7 @@ from handrail.kernel.result import Outcome, Result
 from handrail.kernel.run.decision_builder import DecisionBuilder, expected_paths, first_line
 from handrail.kernel.run.events import Ended, Moved, Reported
 from handrail.kernel.run.state import ApprovalKind, Block, Position, PositionPhase, Run, Stop
+from handrail.kernel.run.waits import find_wait_problem, next_wait, record_wait
 from handrail.kernel.stop.ledger import assess_result, show_findings
 from handrail.kernel.stop.rules import StopRule, counts_handoffs, is_handoff_made
 
@@ -214,6 +217,7 @@ class AttemptEnding:
 
 
 TASK, SUCCESS, CONTINUE, ASK = NodeType.TASK, Outcome.SUCCESS, Outcome.CONTINUE, Outcome.ASK
+WAITING = Outcome.WAITING
 Route = Callable[[DecisionBuilder, Position, str], bool]
 
 
@@ -286,6 +290,8 @@ ENDING_BY_OUTCOME = {
 def report(builder: DecisionBuilder, position: Position, result: Result) -> Refusal | None:
     """Apply the result of a workflow's node."""
     node = builder.plan.node(position.step_id)
+    if result.outcome is WAITING:
+        return _report_wait(builder, position, result)
     if result.outcome is CONTINUE and not node.config.multi_dispatch:
         return refuse(
             "not_multi_dispatch",
@@ -298,7 +304,7 @@ def report(builder: DecisionBuilder, position: Position, result: Result) -> Refu
         return refuse(
             "bad_outcome",
             f"'{position.agent}' reported {outcome_text} at '{node.id}'",
-            "a workflow's node takes success, failure, continue or ask",
+            "a workflow's node takes success, failure, continue, ask or waiting",
         )
     if ending is None and not (result.question.strip() and builder.run.asks < ASKS_MAX):
         return refuse(
@@ -337,6 +343,42 @@ def report(builder: DecisionBuilder, position: Position, result: Result) -> Refu
     else:
         _ask_person(builder, position, result)
     return None
+
+
+def _report_wait(builder: DecisionBuilder, position: Position, result: Result) -> Refusal | None:
+    node = builder.plan.node(position.step_id)
+    if not node.config.max_waits:
+        return refuse(
+            "no_waits",
+            f"'{position.agent}' wants to wait at '{node.id}', which has no config.max_waits",
+            "report success or failure, or set config.max_waits",
+        )
+    if problem := find_wait_problem(result):
+        return refuse(
+            "bad_wait", f"'{position.agent}' waits at '{node.id}': {problem}", "correct it"
+        )
+    used = position.wait.count if position.wait is not None else 0
+    wait = None
+    if used < node.config.max_waits:
+        seconds = wait_seconds(node, builder.plan.settings)
+        wait = next_wait(builder, position, result, seconds)
+    fired = record_wait(builder, position, result, wait)
+    if fired:
+        builder.stop(fired, position.agent)
+    elif wait is None:
+        escalate_wait(builder, position, result.waits_for)
+    return None
+
+
+def escalate_wait(builder: DecisionBuilder, position: Position, waits_for: str) -> None:
+    """Escalate a visit whose waits are used up, or have passed their deadline."""
+    config = builder.plan.node(position.step_id).config
+    used = position.wait.count if position.wait is not None else 0
+    _escalate(
+        builder,
+        builder.run.positions[position.step_id],
+        f"it still waits for {waits_for} after {used} of {config.max_waits} waits",
+    )
 
 
 def handle_malformed(
@@ -397,6 +439,8 @@ def _next_to_advance(builder: DecisionBuilder) -> Position | None:
     for position in run.positions.values():
         is_commit = position.step_id in builder.plan.commit_repositories
         if position.phase in ADVANCEABLE_PHASES and not is_commit:
+            return position
+        if position.is_offered_again(builder.now):
             return position
     return None
 

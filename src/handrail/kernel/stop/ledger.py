@@ -189,6 +189,8 @@ class Ledger(Value):
     """The best result whose evidence Handrail measured, of the whole run."""
     first_visits: int = 0
     """Handoffs of this stretch to agents that had not been visited, where those are free."""
+    waits: int = 0
+    """Steps of this stretch that waited."""
     visited: dict[str, int] = {}
     """Agents that were visited, where first visits are free -> the number of the handoff."""
     effects: tuple[EffectCall, ...] = ()
@@ -223,6 +225,8 @@ class Assessment(Value):
 
 NO_ASSESSMENT = Assessment()
 """The assessment of most results; as an event's default, the journal omits it."""
+WAIT_ASSESSMENT = Assessment(news=News.WAITING)
+"""The assessment of a result that says that its agent waits."""
 
 
 def short_key(text: str) -> str:
@@ -314,8 +318,8 @@ def add_result(
         ledger = add_usage(ledger, ((step, usage),))
     if assessment.news is not News.UNSEEN:
         ledger = _add_findings(ledger, step, evidence, assessment)
-    if evidence == NO_EVIDENCE:
-        return ledger
+    if evidence == NO_EVIDENCE or assessment.news is News.WAITING:
+        return ledger  # no rule sees what a step that waits has shown
     state = ledger.measured if evidence.measured else ledger.claimed
     new_state = _add_evidence(state, limits, step, evidence, assessment)
     idle, returns = ledger.idle, ledger.returns
@@ -380,6 +384,7 @@ def _add_findings(ledger: Ledger, step: int, evidence: Evidence, assessment: Ass
     return replace(
         ledger,
         repeats=add_findings(ledger.repeats, step, evidence.findings, assessment.news),
+        waits=ledger.waits + (assessment.news is News.WAITING),
         errors=_keep_newest(errors, ERRORS_KEPT),
     )
 
@@ -614,6 +619,7 @@ def continue_thread(ledger: Ledger) -> Ledger:
         effects=tuple(replace(call, step=call.step - offset) for call in ledger.effects),
         first_visits=0,
         visited={},
+        waits=0,
         nudges=0,
         claims_refused=False,
         warned=(),

@@ -87,8 +87,6 @@ class Repeats(Value):
     """How many of them brought nothing new."""
     weak: int = 0
     """Steps with weak news in this stretch."""
-    waits: int = 0
-    """Steps of this stretch that waited."""
     waited: bool = False
     """The last step waited, so that the next one may look again."""
     visit: News = News.UNSEEN
@@ -134,7 +132,7 @@ def add_findings(
         repeats = replace(repeats, visit=news)
     if news is News.WAITING:
         is_wait = any(finding.pending for finding in findings)
-        return replace(repeats, waits=repeats.waits + 1, waited=is_wait)
+        return replace(repeats, waited=is_wait)
     if repeats.waited:
         repeats = replace(repeats, waited=False)
     repeats = _add_suspicions(repeats, findings)
@@ -324,7 +322,6 @@ def renumber_repeats(repeats: Repeats, offset: int) -> Repeats:
             for finding, steps in repeats.again.items()
         },
         trail=tuple(replace(entry, step=entry.step - offset) for entry in repeats.trail),
-        waits=0,
     )
 
 

@@ -25,7 +25,7 @@ from typing import Literal
 import msgspec
 
 from handrail.kernel.decision import Value
-from handrail.kernel.definition.limits import LIMITS, Limits
+from handrail.kernel.definition.limits import LIMITS, WAITS_MAX_WITHOUT_TIMES, Limits
 from handrail.kernel.definition.model import TerminalStatus
 from handrail.kernel.result import NO_EVIDENCE, TOOL_PATH_PREFIX, Evidence
 from handrail.kernel.stop.alike import ALIKE_KINDS, AlikeStep, alike_steps, describe_finding
@@ -67,6 +67,7 @@ class StopRule(StrEnum):
     MAX_HANDOFFS = "max_handoffs"
     MAX_STEPS = "max_steps"
     MAX_DURATION = "max_duration"
+    WAIT_DEADLINE = "wait_deadline"
     PROTOCOL = "protocol"
     AGENT_LOST = "agent_lost"
     HUMAN_DEADLINE = "human_deadline"
@@ -112,6 +113,7 @@ class RuleContext(msgspec.Struct, frozen=True, gc=False):
     ran_since: datetime | None = None
     now: datetime | None = None
     stops: Limits | None = None  # the run's own limits, where `limits` are its early ones
+    waited: float | None = None  # seconds since a guarded run's first wait, if times are known
 
     @property
     def elapsed(self) -> float:
@@ -575,6 +577,36 @@ def _max_duration(ctx: RuleContext) -> FiredRule | None:
     )
 
 
+def _wait_deadline(ctx: RuleContext) -> FiredRule | None:
+    """Fire on a guarded program's wait past the deadline, or one too many without times."""
+    waits = ctx.ledger.waits
+    if not ctx.ledger.repeats.waited:
+        return None
+    if ctx.waited is not None:
+        is_past = ctx.waited >= ctx.limits.wait_deadline
+        return wait_deadline_passed(ctx.limits, "a tool", ctx.waited) if is_past else None
+    if waits <= WAITS_MAX_WITHOUT_TIMES:
+        return None
+    return FiredRule(
+        rule=StopRule.WAIT_DEADLINE,
+        reason=f"{ctx.agent} waits once more after {waits - 1} waits, and no times are known",
+        limit=WAITS_MAX_WITHOUT_TIMES,
+        seen=waits,
+        remedy="what was waited for",
+    )
+
+
+def wait_deadline_passed(limits: Limits, waits_for: str, waited: float) -> FiredRule:
+    """Return the rule as it fires on a wait that has passed its deadline."""
+    return FiredRule(
+        rule=StopRule.WAIT_DEADLINE,
+        reason=f"{waited:g} s after its first wait the run still waits for {waits_for}",
+        limit=limits.wait_deadline,
+        seen=waited,
+        remedy="a longer wait_deadline, or what was waited for",
+    )
+
+
 def _cite_last_steps(tally: Tally, limit: int) -> tuple[str, ...]:
     """Cite the last `limit` steps, except the spare ones, which another step could replace."""
     return _step_citations(tuple(step for step in tally.steps[-limit:] if step not in tally.spare))
@@ -819,6 +851,16 @@ RULES = (
         limit="max_duration",
         on_step=_max_duration,
         ahead={"seconds": lambda ledger, limits: limits.max_duration},
+    ),
+    RuleRow(
+        rule=StopRule.WAIT_DEADLINE,
+        kind=RuleKind.LIMIT,
+        cause="it waited too long for something outside of the run",
+        advice="see whether what it waited for is still to come; if so, raise wait_deadline",
+        limit="wait_deadline",
+        settings=("max_waits",),
+        on_result=_wait_deadline,
+        ahead=EVIDENCE_ONLY,
     ),
     RuleRow(
         rule=StopRule.PROTOCOL,

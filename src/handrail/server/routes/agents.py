@@ -51,11 +51,15 @@ from handrail.views.view_types import Page
 AUTHOR_FIELDS = ("agent_id", "agent", "author", "by", "actor")
 """Fields in which a body about a dispatch may name its agent."""
 REQUIRED_FIELDS = {
-    Outcome.HANDOFF: ("to", "say which agent of the team has the turn next"),
-    Outcome.ASK: ("question", "say what a person should answer"),
-    Outcome.TERMINATE: ("remaining", "say what is left to do"),
+    Outcome.HANDOFF: {"to": "say which agent of the team has the turn next"},
+    Outcome.ASK: {"question": "say what a person should answer"},
+    Outcome.TERMINATE: {"remaining": "say what is left to do"},
+    Outcome.WAITING: {
+        "for": "say what the agent waits for",
+        "retry_after": "say after how many seconds the agent wants its next dispatch",
+    },
 }
-"""The field that an outcome requires; for `terminate`, only if the work is partly done."""
+"""The fields that an outcome requires; for `terminate`, only if the work is partly done."""
 
 
 @serves(AgentCalls.register)
@@ -231,13 +235,15 @@ def _check_complete(data: DispatchResult) -> None:
         data.outcome is Outcome.TERMINATE and data.status != "done_partial"
     ):
         return
-    name, hint = REQUIRED_FIELDS.get(data.outcome, ("", ""))
-    if name and not "".join(getattr(data, name)).strip():
-        raise HTTPProblemError(
-            422,
-            "bad_result",
-            f"a result with the outcome {data.outcome} needs `{name}`",
-            hint,
-            field=name,
-            field_code="missing",
-        )
+    for name, hint in REQUIRED_FIELDS.get(data.outcome, {}).items():
+        value = data.waits_for if name == "for" else getattr(data, name)
+        is_missing = not value if name == "retry_after" else not "".join(value).strip()
+        if is_missing:
+            raise HTTPProblemError(
+                422,
+                "bad_result",
+                f"a result with the outcome {data.outcome} needs `{name}`",
+                hint,
+                field=name,
+                field_code="missing",
+            )
