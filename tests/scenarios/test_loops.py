@@ -84,11 +84,11 @@ def always(to: str, reason: str = "go on", **more: Any) -> ScriptedAgent:
 def test_planner_and_researcher_bounce_although_everything_is_known(tmp_path: Path) -> None:
     local = coding(tmp_path, "not-written-yet", planner=always("researcher", "still unsure"))
     assert stopped(local) == snapshot("""\
-aborted_stuck, repeated_pattern, after step 7 and 7 handoffs
-Stuck: researcher and planner handed over the same way 3 times in a row without progress
-(limit 3).
-evidence: handoff 2, handoff 3, handoff 4, handoff 5, handoff 6, handoff 7
-it could have gone on with: progress in between, another way, or a higher repeat_limit\
+aborted_stuck, research_exhausted, after step 11 and 10 handoffs
+Stuck: researcher was visited 3 times with no better score: research is good enough (best
+1) (limit 3).
+evidence: step 4, step 9, step 11
+it could have gone on with: a score better by 0.05, or going on without it\
 """)
 
 
@@ -100,10 +100,10 @@ def test_planner_and_researcher_bounce_with_detours_that_hide_the_pattern(tmp_pa
 
     local = coding(tmp_path, planner=planner)
     assert stopped(local) == snapshot("""\
-aborted_stuck, research_exhausted, after step 12 and 11 handoffs
+aborted_stuck, research_exhausted, after step 15 and 14 handoffs
 Stuck: researcher was visited 3 times with no better score: research is good enough (best
 1) (limit 3).
-evidence: step 6, step 10, step 12
+evidence: step 6, step 13, step 15
 it could have gone on with: a score better by 0.05, or going on without it\
 """)
 
@@ -162,7 +162,7 @@ def test_with_yolo_the_same_loops_end_sooner(tmp_path: Path) -> None:
         [
             "aborted_stuck, same_error, after step 4 and 3 handoffs",
             "aborted_stuck, no_change, after step 4 and 3 handoffs",
-            "aborted_stuck, research_exhausted, after step 6 and 5 handoffs",
+            "aborted_stuck, research_exhausted, after step 9 and 8 handoffs",
         ]
     )
 
