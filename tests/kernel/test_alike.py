@@ -1,14 +1,17 @@
 """What was alike in the steps that a stop cites, and the code of the stop."""
 
+import msgspec
 import pytest
 from tests.kernel.driven_run import DrivenRun, files, red, team
 from tests.kernel.test_news import LONG, call, hand, leave, play, say
 
 from handrail.guard import Guard
 from handrail.guard.run import GuardedRun
-from handrail.kernel.definition.limits import StopRules
+from handrail.kernel.definition.limits import ProfileName, StopRules
 from handrail.kernel.result import Usage
-from handrail.kernel.run.state import Stop
+from handrail.kernel.run.events import Ended, HandedOff, Reported, RunEvent, Warned
+from handrail.kernel.run.lookahead import apply_guarded_events
+from handrail.kernel.run.state import Stop, build_stop
 from handrail.kernel.stop.alike import (
     WHAT_CHARS_MAX,
     AlikeStep,
@@ -17,6 +20,8 @@ from handrail.kernel.stop.alike import (
     stop_code,
 )
 from handrail.kernel.stop.findings import FindingReader
+from handrail.kernel.stop.ledger import Ledger, find_edge
+from handrail.kernel.stop.rules import RuleContext, judge_handoff, judge_result
 
 
 def stop_of(run: GuardedRun) -> Stop:
@@ -197,3 +202,35 @@ def test_every_kind_of_finding_has_words() -> None:
 def test_a_citation_says_whether_the_number_is_a_handoffs() -> None:
     assert AlikeStep(step=3, kind="call", what="").citation == "step 3"
     assert AlikeStep(step=3, kind="handoff", what="").citation == "handoff 3"
+
+
+@pytest.mark.parametrize("profile", ["observed", "strict"])
+def test_a_recorded_run_judged_again_has_the_same_alike(profile: ProfileName) -> None:
+    """The findings and names on record are all that the words are made of."""
+    with Guard(StopRules(profile=profile)).run("r", raises=False) as run:
+        for n in range(30):
+            run.called("coder", "bash", f"ls {n % 2}", "same")
+            run.handoff("coder", "planner")
+            run.called("planner", "bash", "pwd", "here")
+            run.handoff("planner", "coder")
+    stop = stop_of(run)
+    assert stop.alike
+    *told, last_act, end = [event for event in run.events if not isinstance(event, Warned)]
+    assert isinstance(end, Ended)
+    decoded = msgspec.json.decode(msgspec.json.encode(told), type=list[RunEvent])
+    ledger = apply_guarded_events(Ledger(steps=1), run.limits, decoded)
+    if isinstance(last_act, Reported):
+        ledger = apply_guarded_events(ledger, run.limits, [last_act])
+        evidence, step = last_act.result.evidence, last_act.fence
+        ctx = RuleContext(ledger, run.limits, agent=last_act.agent, evidence=evidence, step=step)
+        fired = judge_result(ctx)
+    else:
+        assert isinstance(last_act, HandedOff)
+        edge = find_edge(ledger, last_act.source, last_act.target)
+        ctx = RuleContext(
+            ledger, run.limits, source=last_act.source, target=last_act.target, edge=edge
+        )
+        fired = judge_handoff(ctx)
+        ledger = apply_guarded_events(ledger, run.limits, [last_act])
+    again = build_stop(fired, stop.agent, ledger, profile)
+    assert (again.alike, again.code) == (stop.alike, stop.code)

@@ -5,16 +5,9 @@ import { Icon } from "../ui/icons";
 
 const SHOWN = 8;
 
-/** What later versions of the API add to a stop; shown where it is there. */
-interface MaybeMore {
-  best?: { step: number; agent: string } | null;
-  conclusion?: string | null;
-}
-
 export function StopPanel({ run, steps }: { run: Run; steps: Step[] }) {
   const stop = run.stop;
   if (!stop || (stop.limit === null && !stop.remedy && !stop.effects.length)) return null;
-  const more = stop as MaybeMore;
   const cited = citedEvents(run, steps);
   const counts = ladderCounts(run);
   return (
@@ -66,15 +59,15 @@ export function StopPanel({ run, steps }: { run: Run; steps: Step[] }) {
           </ul>
         </>
       )}
-      {more.best && (
+      {stop.best && (
         <p>
-          Best result: step {more.best.step}, by {more.best.agent}.
+          Best measured result: step {stop.best.step}, by {stop.best.agent}.
         </p>
       )}
-      {more.conclusion && (
+      {stop.conclusion && (
         <>
           <h3>Conclusion</h3>
-          <p className="stop-conclusion">{more.conclusion}</p>
+          <p className="stop-conclusion">{stop.conclusion}</p>
         </>
       )}
       {stop.remedy && <p>What would have let it go on: {stop.remedy}.</p>}
