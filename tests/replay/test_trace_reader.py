@@ -147,6 +147,7 @@ def test_an_error_names_file_line_and_place():
     ("content", "line"),
     [
         (lines(neutral()) + b'{"events": [}\n', 2),
+        (lines(neutral()) + b'{"events": [\n', 2),
         (b'{"events":\n [}\n', 2),
         (b'{"events":\n [\n', 3),
         (b'{"events": "\xff"}', 1),

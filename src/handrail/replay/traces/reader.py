@@ -113,11 +113,11 @@ def _documents(lines: Iterator[bytes], file: str) -> Iterator[tuple[int, object]
             if not _is_json(line):
                 yield 1, _decode(_join(start, lines), file, 1)
                 return
-            yield number, _decode(line, file, number)
+            yield number, _decode(line.rstrip(), file, number)
             break
     for number, line in numbered:
         if line.strip():
-            yield number, _decode(line, file, number)
+            yield number, _decode(line.rstrip(), file, number)
 
 
 def _join(start: bytes, lines: Iterator[bytes]) -> bytes:
