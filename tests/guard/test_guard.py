@@ -274,9 +274,11 @@ def test_the_last_step_is_the_conclusion_and_no_budget_is_overdrawn_for_one() ->
     assert stop.rule == "same_error"
 
 
-def test_a_guard_that_should_ask_by_itself_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"call run\.ask"):
-        Guard(StopRules(ladder=Ladder(ask=True)))
+def test_a_guard_asks_through_a_server_or_not_at_all() -> None:
+    for rules, ask in ((StopRules(ladder=Ladder(ask=True)), False), (StopRules(), True)):
+        with pytest.raises(ValueError, match=r"Guard\(ask=True, record="):
+            Guard(rules, ask=ask)
+    assert Guard(ask=True, record="http://127.0.0.1:1").limits().ladder.ask
 
 
 def test_a_dry_run_says_where_a_conclusion_would_have_been_asked_for() -> None:

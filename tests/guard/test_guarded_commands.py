@@ -14,7 +14,7 @@ from tests.guard.test_recording_events import AGENTS, a_result, rules_of
 from handrail import Guard
 from handrail.guard.run import GuardedRun
 from handrail.guard.team_definition import guard_events, team_definition
-from handrail.kernel.definition.limits import ASKS_MAX, Constraints, Limits
+from handrail.kernel.definition.limits import ASKS_MAX, Constraints, Ladder, Limits
 from handrail.kernel.definition.model import TerminalStatus
 from handrail.kernel.definition.plan import Plan, check_definition
 from handrail.kernel.input_checks import VALUE_ITEMS_MAX
@@ -462,3 +462,24 @@ def test_a_program_that_was_lost_leaves_its_step_open_until_the_end():
     recorded = Recorded(Limits())
     assert recorded.tell(ended(StopRule.AGENT_LOST, "aborted_stuck")) == ""
     assert [type(event) for event in recorded.events[1:]] == [Offered, Claimed, Ended]
+
+
+def test_a_person_decides_about_a_soft_stop_only_where_the_limits_say_so():
+    soft = Stop(rule=StopRule.SAME_ERROR, reason="r")
+    hard = Stop(rule=StopRule.MAX_STEPS, reason="r")
+    for limits, stop, refusal in (
+        (Limits(ladder=Ladder(ask=True)), soft, ""),
+        (Limits(ladder=Ladder(ask=True)), hard, "not_asked"),
+        (Limits(), soft, "not_asked"),
+    ):
+        recorded = Recorded(limits)
+        assert recorded.tell(result("a")) == ""
+        assert recorded.decide(c.Ask(by="program", text="?", seconds=60, stop=stop)) == refusal
+        if refusal:
+            continue
+        assert recorded.run is not None
+        (approval,) = recorded.run.pending_approvals.values()
+        by = Person(name="ann", role="ceo")
+        assert recorded.decide(c.Answer(approval_id=approval.id, by=by, text="go on")) == ""
+        assert recorded.run.ledger.steps_before == 1
+        assert recorded.tell(result("a"), result("a")) == ""

@@ -324,3 +324,30 @@ def test_nudges_are_on_record_between_a_result_and_the_handoff_after_it(server, 
     assert [warning.code for warning in kept.warnings] == ["nudged"]
     outcomes = [step.outcome for step in person.runs.get_report(run.recorded).steps]
     assert outcomes[:2] == ["handoff", "handoff"]
+
+
+@pytest.mark.parametrize("word", ["go on", "stop"])
+def test_a_person_decides_whether_a_stopped_program_goes_on(server, person, word):
+    guard = guard_on(server, ask=True)
+    with ThreadPoolExecutor(1) as threads, guard.run("r", raises=False, team="asked") as run:
+        for source, target in ("ab", "ba", "ab", "ba", "ab"):
+            run.handoff(source, target)
+        waiting = threads.submit(run.handoff, "b", "a")
+        question = open_question(person, run)
+        assert question.question.startswith("repeated_pattern: ")
+        person.approvals.answer(question.id, word)
+        stop = waiting.result(PATIENCE)
+        if word == "go on":
+            assert stop is None
+            for source, target in ("ab", "ba", "ab", "ba"):
+                run.handoff(source, target)
+            run.result("a", text="done")
+    kept = person.runs.get_report(run.recorded)
+    assert run.unrecorded == 0
+    if word == "stop":
+        assert kept.stop.rule == "repeated_pattern"
+        assert run.stop is not None
+        assert run.stop.rule == "repeated_pattern"
+    else:
+        assert kept.terminal_status == "done_success"
+        assert kept.totals.handoffs == 10

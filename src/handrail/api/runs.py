@@ -32,7 +32,7 @@ from handrail.kernel.definition.limits import Limits
 from handrail.kernel.definition.model import TerminalStatus
 from handrail.kernel.run.events import GuardedEvent
 from handrail.kernel.run.guarded import ASK_SECONDS_MAX
-from handrail.kernel.run.state import RunStatus
+from handrail.kernel.run.state import RunStatus, Stop
 from handrail.replay.replay_report import REPLAYED_RUNS_MAX, ReplayResults
 from handrail.views.guarded_run import GuardedRunStatus
 from handrail.views.report import RunReport
@@ -331,10 +331,12 @@ class GuardedEvents(Value):
 
 
 class NewGuardedApproval(Value):
-    """Without an answer, the run ends after `seconds`."""
+    """Without an answer, the run ends after `seconds`. With a `stop` the question is whether the
+    run goes on: else it ends by that."""
 
     question: Annotated[NulFreeText, Meta(min_length=1)]
     seconds: Annotated[float, Meta(ge=ANSWER_SECONDS_MIN, le=ASK_SECONDS_MAX)]
+    stop: Stop | None = None
 
 
 class GuardedRunCalls(CallGroup[C_co], subject="guarded_runs"):
@@ -386,6 +388,7 @@ class GuardedRunCalls(CallGroup[C_co], subject="guarded_runs"):
         problems=(403, 404, 409),
     )
     def request_approval(
-        self, execution_id: str, question: str, seconds: float
+        self, execution_id: str, question: str, seconds: float, stop: Stop | None = None
     ) -> GuardedRunStatus:
-        """Ask a person; the run waits, and without an answer ends after `seconds`."""
+        """Ask a person; the run waits, and without an answer ends after `seconds`. With `stop`, ask
+        whether it goes on."""

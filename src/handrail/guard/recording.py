@@ -28,7 +28,7 @@ from handrail.kernel.input_checks import find_json_problem
 from handrail.kernel.run import commands as c
 from handrail.kernel.run.events import GuardedEvent, RunEvent, Started
 from handrail.kernel.run.guarded import AGENTS_MAX, EDGES_MAX, TEAM_GROWN
-from handrail.kernel.run.state import RunStatus
+from handrail.kernel.run.state import RunStatus, Stop
 from handrail.kernel.stop.ledger import Ledger
 from handrail.views.guarded_run import (
     GuardedRunStatus,
@@ -149,13 +149,21 @@ async def record_events(
 
 
 async def open_approval(
-    engine: Engine, run_id: str, question: str, seconds: float, *, by: str, key: str = ""
+    engine: Engine,
+    run_id: str,
+    question: str,
+    seconds: float,
+    *,
+    by: str,
+    key: str = "",
+    stop: Stop | None = None,
 ) -> GuardedRunStatus:
     """Open an approval, whose answer the guarded program waits for.
 
     Refused: as `record_events`, and too_many_asks, bad_seconds.
     """
-    return await _submit(engine, run_id, c.Ask(by=by, text=question, seconds=seconds), key)
+    command = c.Ask(by=by, text=question, seconds=seconds, stop=stop)
+    return await _submit(engine, run_id, command, key)
 
 
 async def _submit(

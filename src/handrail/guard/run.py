@@ -35,6 +35,7 @@ from handrail.guard.tool_calls import ToolCall, claim_of, quote_text, read_tool_
 from handrail.kernel.decision import Value
 from handrail.kernel.definition.limits import (
     UNLIMITED,
+    Ladder,
     Limits,
     ProfileName,
     StopRules,
@@ -54,7 +55,7 @@ from handrail.kernel.run.events import (
     nudge_event,
 )
 from handrail.kernel.run.lookahead import apply_guarded_events, begin_guarded_ledger
-from handrail.kernel.run.state import Stop, build_stop
+from handrail.kernel.run.state import Stop, build_stop, stop_question
 from handrail.kernel.stop.early_warnings import (
     ON_HANDOFF,
     ON_RESULT,
@@ -70,6 +71,7 @@ from handrail.kernel.stop.ladder import (
     describe_nudge,
     is_due,
     judge_early,
+    may_ask,
     may_conclude,
 )
 from handrail.kernel.stop.ledger import (
@@ -78,6 +80,7 @@ from handrail.kernel.stop.ledger import (
     continue_thread,
     find_edge,
     read_evidence,
+    renew,
     short_key,
 )
 from handrail.kernel.stop.repetition import unrepeated_handoffs
@@ -133,7 +136,7 @@ def _is_storable(reason: str) -> bool:
     return len(reason) <= REASON_CHARS_MAX and are_simple_texts(reason)
 
 
-Rung = Literal["nudge", "conclude", "stop"]
+Rung = Literal["nudge", "ask", "conclude", "stop"]
 
 
 class WouldHave(Value):
@@ -157,6 +160,7 @@ class Guard:
         rules: StopRules | None = None,
         *,
         dry_run: bool = False,
+        ask: bool = False,
         clock: Clock = _utc_now,
         record: str = "",
         record_texts: RecordTexts = "digests",
@@ -164,6 +168,9 @@ class Guard:
         answer_seconds: float = ANSWER_SECONDS_DEFAULT,
     ) -> None:
         """Check the rules; raise ValueError, naming the limit, if a rule cannot be used.
+
+        With `ask` (or `ladder.ask` in the rules) a person decides on the server whether a run goes
+        on that a soft rule would stop; to go on is a new stretch, with all counts at zero.
 
         With `dry_run` no rule ends a run: `run.would_have` lists what each would have ended, and
         where. On record such a run has no limits.
@@ -183,9 +190,13 @@ class Guard:
         checked, problems = read_stop_rules(msgspec.to_builtins(rules or StopRules()))
         if checked is None:
             raise ValueError("; ".join(str(problem) for problem in problems))
-        if checked.ladder is not UNSET and checked.ladder.ask:
-            message = "ladder.ask is true, and a guard asks nobody by itself"
-            raise ValueError(f"{message}; leave it out, and call run.ask(…) where you want to ask")
+        asks = ask or (checked.ladder is not UNSET and checked.ladder.ask)
+        if asks and not record.startswith(SERVER_URL_PREFIXES):
+            message = "people are asked through a server, and runs are recorded on none"
+            raise ValueError(f"{message}; say Guard(ask=True, record='http://HOST:PORT')")
+        if asks:
+            ladder = Ladder() if checked.ladder is UNSET else checked.ladder
+            checked = replace(checked, ladder=replace(ladder, ask=True))
         self.rules, self._limits = checked, dict[ProfileName, Limits]()
         self.dry_run, self.record_texts = dry_run, record_texts
         self.clock, self.record, self.token = clock, record, token
@@ -474,6 +485,8 @@ class GuardedRun:
         handoff_fired = self._judge(judge_handoff, ctx)
         step_fired = self._judge(judge_step, ctx)
         fired, accepted = [*handoff_fired, *step_fired], not step_fired
+        if self._may_ask(fired, now):
+            return self._ask_to_go_on(fired, source) or self._judge_handoff(source, target, reason)
         accepted = accepted and is_handoff_made(handoff_fired)
         if not fired:
             self._warn_early(ON_HANDOFF, ctx, now)
@@ -702,6 +715,8 @@ class GuardedRun:
             waited=self._waited(now) if ledger.waits else None,
         )
         fired = self._judge(judge_result, ctx)
+        if self._may_ask(fired, now):
+            return self._ask_to_go_on(fired, agent)
         if fired:
             return self._stop_run(fired, agent, now)
         self._record_nudges(now)
@@ -746,8 +761,9 @@ class GuardedRun:
         end = self._started_at + timedelta(seconds=seconds)
         return never if self._open_asks and self._asked_at < end else end
 
-    def ask(self, question: str) -> "HumanReply | None":
-        """Ask a person through the inbox of the server that records the run, and wait.
+    def ask(self, question: str, stop: Stop | None = None) -> "HumanReply | None":
+        """Ask a person through the inbox of the server that records the run, and wait. With `stop`
+        the question is whether the run goes on.
 
         Returns None if no answer came in time, or the run was closed: then the run is stopped.
         Raises ClientError if the server cannot be asked, ValueError if there is none.
@@ -757,7 +773,7 @@ class GuardedRun:
             raise ValueError(f"{message}; say Guard(record='http://HOST:PORT')")
         self._change_open_asks(1)
         try:
-            reply = self.recorder.ask(safe_text(question), self._answer_seconds)
+            reply = self.recorder.ask(safe_text(question), self._answer_seconds, stop)
         finally:
             self._change_open_asks(-1)
         if reply is None:
@@ -793,7 +809,7 @@ class GuardedRun:
 
     def _finish(self, status: TerminalStatus, rule: StopRule, reason: str) -> None:
         if self._concluding is not None:
-            self._record_end(self._concluding, self._clock())  # nothing was said any more
+            self._end(self._concluding, self._clock(), quietly=True)  # nothing was said any more
         elif self.stop is None:
             self._fast_path.moves_left = 0
             self.stop = Stop(
@@ -815,6 +831,8 @@ class GuardedRun:
         if not self.dry_run:
             return fired
         for rule in fired:
+            if self.limits.ladder.ask and RULES_BY_NAME[rule.rule].is_soft:
+                self._note("ask", rule.rule, ctx.step, rule.reason)
             if self.limits.ladder.conclude and RULES_BY_NAME[rule.rule].on_ladder:
                 self._note("conclude", rule.rule, ctx.step, rule.reason)
             self._note("stop", rule.rule, ctx.step, rule.reason)
@@ -876,20 +894,35 @@ class GuardedRun:
             return None
         return self._end(stop, now)
 
+    def _may_ask(self, fired: list[FiredRule], now: datetime) -> bool:
+        """Whether a person decides about the stop."""
+        if not (fired and self.limits.ladder.ask) or self.recorder is None:
+            return False
+        ctx = RuleContext(self._ledger, self.limits, ran=self._elapsed(now))
+        return may_ask(self.limits, fired, judge_step(ctx))
+
+    def _ask_to_go_on(self, fired: list[FiredRule], agent: str) -> Stop | None:
+        """Ask a person whether the run goes on; None if it does, in a new stretch."""
+        stop = build_stop(fired, agent, self._ledger, self.limits.profile)
+        reply = self.ask(stop_question(stop), stop)
+        if reply is None:
+            return self.stop
+        steps = self._ledger.steps - (not self._has_result)
+        self._ledger = replace(renew(replace(self._ledger, steps=steps)), steps=steps + 1)
+        self._has_result, self._started_at = False, self._clock()
+        self._near.clear()
+        self._refresh_fast_path()
+        self._deadline = self._compute_deadline()
+        return None
+
     def _may_conclude(self, fired: list[FiredRule], now: datetime) -> bool:
         ledger, limits = self._ledger, self.limits
         steps = ledger.steps - 1 + self._has_result  # the turn's first result is its step
         ctx = RuleContext(ledger, limits, ran=self._elapsed(now), step=ledger.steps)
         return may_conclude(limits, steps, [*fired, *judge_step(ctx)])
 
-    def _end(self, stop: Stop, now: datetime) -> Stop:
+    def _end(self, stop: Stop, now: datetime, *, quietly: bool = False) -> Stop:
         """Record the end, and raise or return the stop."""
-        self._record_end(stop, now)
-        if self._raises:
-            raise stop_error(stop, self)
-        return stop
-
-    def _record_end(self, stop: Stop, now: datetime) -> None:
         self.stop, self._concluding = stop, None
         goal_met = (
             bool(self._goal) and self._ledger.measured.checks.get(short_key(self._goal)) == ""
@@ -899,3 +932,6 @@ class GuardedRun:
         status = terminal_status_of(stop.rule, goal_met=goal_met)
         recorded = replace(stop, conclusion=self.recorded_text(stop.conclusion))
         self.events.append(Ended(at=now, status=status, stop=recorded))
+        if self._raises and not quietly:
+            raise stop_error(stop, self)
+        return stop

@@ -95,7 +95,7 @@ class ServerRecorder:
         self._thread.join(FLUSH_SECONDS + RETRY_SECONDS_MAX + REQUEST_SECONDS_MAX)
         run = self._run
         unsent = len(run.events) - self._sent_count
-        if run.server_end is not None and run.stop is run.server_end[1]:
+        if run.server_end is not None and run.stop == run.server_end[1]:
             unsent -= 1  # the end, which came from the server
         if unsent > 0:
             run.unrecorded = unsent
@@ -103,13 +103,13 @@ class ServerRecorder:
             level = logging.ERROR if run.server_end is None else logging.INFO  # ended there
             log.log(level, "%d events of a guarded run were not recorded: %s", unsent, why)
 
-    def ask(self, question: str, seconds: float) -> HumanReply | None:
+    def ask(self, question: str, seconds: float, stop: Stop | None = None) -> HumanReply | None:
         """Ask a person, and wait; None if no answer came in time, or the run was closed.
 
         Raises ClientError if the server cannot be asked.
         """
         with self._open_client() as client:
-            approval_id = self._post_question(client, question, seconds)
+            approval_id = self._post_question(client, question, seconds, stop)
             if not approval_id:
                 return None
             approval = _wait_for_answer(client, approval_id, seconds)
@@ -125,13 +125,15 @@ class ServerRecorder:
             self._fetch_end(client)
         return None
 
-    def _post_question(self, client: SyncClient, question: str, seconds: float) -> str:
+    def _post_question(
+        self, client: SyncClient, question: str, seconds: float, stop: Stop | None
+    ) -> str:
         """Open the approval and return its id; empty if the run has ended on the server."""
         try:
             with self._send_lock:
                 self._send_pending(client, flush=True)
                 return client.guarded_runs.request_approval(
-                    self._run.recorded, question, seconds
+                    self._run.recorded, question, seconds, stop
                 ).question
         except ConflictError as error:
             if error.code != ENDED_CODE:

@@ -7,7 +7,7 @@ from handrail.kernel.decision import Value
 from handrail.kernel.definition.limits import Limits
 from handrail.kernel.result import Result
 from handrail.kernel.run.events import GuardedEvent
-from handrail.kernel.run.state import Person
+from handrail.kernel.run.state import Person, Stop
 from handrail.kernel.stop.ledger import Ledger
 
 
@@ -74,6 +74,8 @@ class Ask(Value):
     by: str
     text: str
     seconds: float
+    stop: Stop | None = None
+    """How the run ends unless a person lets it go on."""
 
 
 class GrantLock(Value):

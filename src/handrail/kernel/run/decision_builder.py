@@ -44,6 +44,7 @@ from handrail.kernel.run.state import (
     Stop,
     build_stop,
     goal_command,
+    stop_question,
     to_timedelta,
 )
 from handrail.kernel.stop.early_warnings import (
@@ -224,9 +225,7 @@ class DecisionBuilder:
     def _ask_to_go_on(self, stop: Stop) -> None:
         """Ask a person whether the team goes on, in a new stretch, or ends by this stop."""
         (position,) = self.run.positions.values()
-        cited = f" ({', '.join(stop.evidence)})" if stop.evidence else ""
-        text = f"{stop.rule}: {stop.reason}{cited}. Let it go on, or stop it?"
-        self._nudges = ()
+        text, self._nudges = stop_question(stop), ()
         self.open_approval(position, ApprovalKind.ESCALATION, text, options=STOP_OPTIONS, stop=stop)
 
     def _concluding_position(self, fired: list[FiredRule]) -> Position | None:

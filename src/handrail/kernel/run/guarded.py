@@ -57,7 +57,7 @@ from handrail.kernel.run.events import (
     nudge_event,
     warning_key,
 )
-from handrail.kernel.run.state import ApprovalKind, Position, Run
+from handrail.kernel.run.state import STOP_OPTIONS, ApprovalKind, Position, Run
 from handrail.kernel.stop.ladder import CONCLUSION_CHARS_MAX, Nudge, is_due
 from handrail.kernel.stop.ledger import continue_thread
 from handrail.kernel.stop.rules import RULES_BY_NAME, StopRule, terminal_status_of
@@ -164,8 +164,9 @@ def exceeds_limits(run: Run) -> bool:
     """Return whether a guard with the run's limits would have stopped it before."""
     limits, ledger = run.limits, run.ledger
     handoffs = STEPS_MAX if limits.max_handoffs is None else limits.max_handoffs
-    counted_handoffs = ledger.handoffs - ledger.first_visits
-    return counted_handoffs > handoffs or ledger.steps > max(1, _steps_max(limits))
+    counted_handoffs = ledger.handoffs - ledger.handoffs_before - ledger.first_visits
+    steps = ledger.steps - ledger.steps_before
+    return counted_handoffs > handoffs or steps > max(1, _steps_max(limits))
 
 
 def finishing_agent(events: Sequence[RunEvent], active_agent: str) -> str:
@@ -495,6 +496,22 @@ def ask(builder: DecisionBuilder, command: Ask) -> Refusal | None:
             f"set more than 0 and at most {ASK_SECONDS_MAX:,} seconds",
         )
     (position,) = run.positions.values()
+    if (stop := command.stop) is not None:
+        if not (run.limits.ladder.ask and RULES_BY_NAME[stop.rule].is_soft):
+            return refuse(
+                "not_asked",
+                f"run '{run.id}' asks no person whether it goes on after '{stop.rule}'",
+                "end it, or begin it with ladder.ask",
+            )
+        builder.open_approval(
+            position,
+            ApprovalKind.ESCALATION,
+            command.text,
+            deadline_seconds=command.seconds,
+            options=STOP_OPTIONS,
+            stop=stop,
+        )
+        return None
     builder.open_approval(
         position,
         ApprovalKind.CLARIFICATION,

@@ -216,6 +216,12 @@ def goal_command(context: dict[str, Any]) -> str:
     return command if isinstance(command, str) else ""
 
 
+def stop_question(stop: Stop) -> str:
+    """Return the question to a person whether the run goes on."""
+    cited = f" ({', '.join(stop.evidence)})" if stop.evidence else ""
+    return f"{stop.rule}: {stop.reason}{cited}. Let it go on, or stop it?"
+
+
 class Person(Value):
     """A person with a credential. The caller vouches for it; no text can create a person."""
 

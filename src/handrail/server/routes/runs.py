@@ -183,5 +183,11 @@ async def request_guarded_approval(
     engine: Engine, caller: Caller, key: str, execution_id: str, data: NewGuardedApproval
 ) -> GuardedRunStatus:
     return await recording.open_approval(
-        engine, execution_id, data.question, data.seconds, by=caller.name, key=key
+        engine,
+        execution_id,
+        data.question,
+        data.seconds,
+        by=caller.name,
+        key=key,
+        stop=data.stop,
     )
