@@ -5,8 +5,9 @@
 Short runs (20 handoffs) and one long run (100,000) of every contender, in turn, medians of the CPU
 time per handoff. The guard is measured with every stop rule on, opening and closing of the run
 included, on two walks of which the worse counts; peers are measured without their set-up
-(`benchmarks/peers`). `--quick` makes the peers' long run 2,000 handoffs and repeats less. `--json`
-prints one line; `--write` also writes `benchmarks/results/guard.md`.
+(`benchmarks/peers`). Then what the guard adds to a framework's own steps, least of many runs
+(`benchmarks/framework_steps.py`). `--quick` makes the peers' long run 2,000 handoffs and repeats
+less. `--json` prints one line; `--write` also writes `benchmarks/results/guard.md`.
 """
 
 import argparse
@@ -14,6 +15,7 @@ import importlib
 import json
 import os
 import platform
+import statistics
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -21,11 +23,14 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from benchmarks import framework_steps
+from benchmarks.framework_steps import tool_call_us
 from benchmarks.measure import Prepare, import_ms, interleaved
 
 PEERS = ("bare", "transitions", "burr", "pydantic_graph", "python_statemachine", "langgraph")
 RESULTS = Path(__file__).parent / "results" / "guard.md"
 SHORT, LONG, EARLY = 20, 100_000, 100
+UNDER_GUARD = " under guard"
 
 
 @dataclass(frozen=True)
@@ -36,10 +41,11 @@ class Plan:
     repeats: int = 5
     long_repeats: int = 3
     peer_long: int = LONG
+    step_repeats: int = 60
 
 
 FULL = Plan()
-QUICK = Plan(short_runs=10, repeats=3, long_repeats=1, peer_long=2_000)
+QUICK = Plan(short_runs=10, repeats=3, long_repeats=1, peer_long=2_000, step_repeats=10)
 
 
 def peers() -> tuple[dict[str, Prepare], dict[str, str]]:
@@ -74,12 +80,16 @@ def measured(plan: Plan) -> dict[str, Any]:
     else:
         long = interleaved(own, LONG, 1, plan.long_repeats)
         long |= interleaved(others, plan.peer_long, 1, plan.repeats)
+    say(f"LangGraph bare and under guard, {plan.step_repeats} repeats")
+    steps = measured_steps(plan)
     say("cost early and late in a run, import")
     early, late, growth = guarded.growth(EARLY, LONG, plan.repeats)
     return {
         "handoffs_20": with_worse_guard(short),
         "handoffs_100000": with_worse_guard(long),
         "peer_handoffs_in_long_run": plan.peer_long,
+        "framework_steps": steps,
+        "tool_call_20kb": statistics.median(tool_call_us() for _ in range(plan.repeats)),
         "guard_at_100": early,
         "guard_at_100000": late,
         "guard_growth": growth,
@@ -88,6 +98,14 @@ def measured(plan: Plan) -> dict[str, Any]:
         "python": platform.python_version(),
         "cores": os.cpu_count(),
     }
+
+
+def measured_steps(plan: Plan) -> dict[str, float]:
+    """CPU µs per step of each shape, bare and under guard; empty without LangGraph."""
+    try:
+        return framework_steps.measured(plan.step_repeats)
+    except ModuleNotFoundError:
+        return {}
 
 
 def with_worse_guard(figures: Mapping[str, float]) -> dict[str, float]:
@@ -109,6 +127,10 @@ def ratios(figures: Mapping[str, Any]) -> dict[str, float]:
             if all(peer in table for table in tables):
                 found[f"{label}_vs_{peer}"] = min(table[peer] / table[own] for table in tables)
     found["guard_growth_100000_vs_100"] = figures["guard_growth"]
+    for shape, cost in figures["framework_steps"].items():
+        if f"{shape}{UNDER_GUARD}" in figures["framework_steps"]:
+            guarded_cost = figures["framework_steps"][f"{shape}{UNDER_GUARD}"]
+            found[f"step_{shape.replace(' ', '_')}_under_guard"] = guarded_cost / cost
     return found
 
 
@@ -119,7 +141,13 @@ def targets(figures: Mapping[str, Any]) -> list[tuple[str, str, float | None, bo
     growth, start = found["guard_growth_100000_vs_100"], figures["import_ms"]
     cheaper = None if langgraph is None else langgraph >= 25
     cheaper_than_transitions = None if transitions is None else transitions > 1
+    steps = [cost for name, cost in found.items() if name.endswith("results_under_guard")]
+    added = (max(steps) - 1) * 100 if steps else None
+    handoff, call_ms = figures["handoffs_20"]["guard"], figures["tool_call_20kb"] / 1_000
     return [
+        ("a plain handoff, µs", "<= 3", handoff, handoff <= 3),
+        ("a tool call with 20 kB, ms", "<= 0.3", call_ms, call_ms <= 0.3),
+        ("added to a step of LangGraph, %", "< 10", added, None if added is None else added < 10),
         ("LangGraph costs, times the guard", ">= 25", langgraph, cheaper),
         ("transitions costs, times the guard", "> 1", transitions, cheaper_than_transitions),
         ("guard at 100,000 / at 100 handoffs", "<= 1.2", growth, growth <= 1.2),
@@ -148,6 +176,7 @@ def report(figures: Mapping[str, Any]) -> str:
             f"| {label:<24} | {at:<13} | {cost:>11.2f} | {long[name]:>9.2f} "
             f"| {'' if ratio is None else f'{ratio:.1f}':>15} |"
         )
+    lines += steps_table(figures["framework_steps"])
     absent = [name for name, at in figures["versions"].items() if at == "not installed"]
     if absent:
         lines += ["", f"Not installed: {', '.join(absent)} (uv run --group bench ...)."]
@@ -168,13 +197,31 @@ def report(figures: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def steps_table(steps: Mapping[str, float]) -> list[str]:
+    """The shapes of a framework's own steps, bare and under guard."""
+    shapes = [name for name in steps if not name.endswith(UNDER_GUARD)]
+    rows = [
+        f"| {name:<24} | {steps[name]:>8.0f} | {(guarded := steps[name + UNDER_GUARD]):>11.0f} "
+        f"| {(guarded / steps[name] - 1) * 100:>7.1f} |"
+        for name in shapes
+    ]
+    head = [
+        "",
+        f"| {'a step of LangGraph, µs':<24} | {'bare':>8} | {'under guard':>11} | {'more, %':>7} |",
+        f"|{'-' * 26}|{'-' * 9}:|{'-' * 12}:|{'-' * 8}:|",
+    ]
+    return [*head, *rows] if rows else []
+
+
 def page(figures: Mapping[str, Any]) -> str:
     return (
         "# What a handoff through the guard costs\n\n"
         "Written by `uv run --group bench python -m benchmarks.guard --write`; what is measured\n"
         "stands in that module's header. *guard* is the worse of its two walks; *with results*,\n"
         "each agent also reports evidence and usage before it hands over. The last column is the\n"
-        "less favourable of the two runs.\n\n"
+        "less favourable of the two runs. Steps of LangGraph, bare and under guard: two nodes\n"
+        "that only count, and an agent with a tool whose answers are short, or have 20 kB; the\n"
+        "least of many runs in turn. The target is for agents with tools.\n\n"
         f"{report(figures)}\n"
     )
 
