@@ -157,11 +157,12 @@ class TraceJudge:
 
     def _nudge(self, step: int) -> None:
         """Note that an agent is nudged after this step, if a rule is near."""
+        nudges_before = self._ledger.nudges
         for nudge in self._near:
             if is_due(self._ledger, nudge):
                 self._ledger = add_nudge(self._ledger, nudge.rule)
-                if self.nudges[-1:] != [step]:
-                    self.nudges.append(step)
+        if self._ledger.nudges > nudges_before:
+            self.nudges.append(step)
         self._near.clear()
 
     def _warn(self, judges: WarningJudges, context: RuleContext, step: int) -> None:
