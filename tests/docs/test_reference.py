@@ -33,7 +33,15 @@ from handrail.server.settings import SETTINGS as SETTINGS
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "src/handrail"
 AGAIN = "run `uv run python -m tests.docs.generated_parts`"
-MAKERS = {"HTTPProblemError": 1, "FieldError": 0, "refuse": 0, "warn": 0, "handle_fault": 2}
+MAKERS = {
+    "refuse_unknown": 0,
+    "require_known": 1,
+    "HTTPProblemError": 1,
+    "FieldError": 0,
+    "refuse": 0,
+    "warn": 0,
+    "handle_fault": 2,
+}
 """What makes a code, and which of its arguments is the code. Whatever else has one names it:
 `code=…`."""
 RETURNED = ("find_fault", "_find_handoff_fault", "_explain_loss")

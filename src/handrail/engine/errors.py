@@ -22,18 +22,16 @@ def refuse(code: str, message: str, hint: str = "") -> NoReturn:
     raise RefusedError(Refusal(code=code, message=message, hint=hint))
 
 
-def refuse_unknown(noun: str, subject_id: str, hint: str = "") -> NoReturn:
-    refuse(
-        f"unknown_{noun}",
-        f"there is no {noun} '{subject_id[:200]}'",
-        hint or f"look at the list of {noun}s",
-    )
+def refuse_unknown(code: str, subject_id: str, hint: str = "") -> NoReturn:
+    """Refuse an id that names nothing; `code` is `unknown_NOUN`."""
+    noun = code.removeprefix("unknown_")
+    refuse(code, f"there is no {noun} '{subject_id[:200]}'", hint or f"look at the list of {noun}s")
 
 
-def require_known(subject: T | None, noun: str, subject_id: str, hint: str = "") -> T:
-    """Return the subject that was looked up by its id. Refused if there is none: unknown_NOUN."""
+def require_known(subject: T | None, code: str, subject_id: str, hint: str = "") -> T:
+    """Return the subject that was looked up by its id. Refused if there is none: `code`."""
     if subject is None:
-        refuse_unknown(noun, subject_id, hint)
+        refuse_unknown(code, subject_id, hint)
     return subject
 
 

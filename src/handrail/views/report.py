@@ -296,6 +296,12 @@ def _sections(report: RunReport) -> Iterator[tuple[str, str]]:
             ],
         ),
     )
+    yield from _record_sections(report)
+    yield "Limits in force", table(("limit", "value"), sorted(report.limits.items()))
+
+
+def _record_sections(report: RunReport) -> Iterator[tuple[str, str]]:
+    """Yield the sections that list what happened, one row each."""
     headers = ("step", "place", "attempt", "agent", "outcome", "reason", "ended")
     step_rows = [
         (s.n, s.place, s.attempt, s.agent, s.outcome or "open", s.reason, _format_time(s.ended_at))
@@ -322,7 +328,6 @@ def _sections(report: RunReport) -> Iterator[tuple[str, str]]:
             [(w.code, w.message, w.step, _format_time(w.at)) for w in report.warnings],
         ),
     )
-    yield "Limits in force", table(("limit", "value"), sorted(report.limits.items()))
 
 
 def _stop_section(report: RunReport) -> str:

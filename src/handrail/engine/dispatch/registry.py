@@ -115,7 +115,7 @@ class AgentService:
         Refused: unknown_agent."""
         self._access.check_open()
         if not await self._access.call(self._store.agents.set_enabled, agent_id, enabled=enabled):
-            refuse_unknown("agent", agent_id, UNKNOWN_AGENT_HINT)
+            refuse_unknown("unknown_agent", agent_id, UNKNOWN_AGENT_HINT)
         self._drop_row(agent_id)
         view = await self.get(agent_id)
         if not enabled or view.state is not AgentState.OFFLINE:
@@ -308,4 +308,4 @@ def _check_agent(agent_id: str, roles: Sequence[str], capacity: int) -> None:
 
 
 def require_agent(row: AgentRow | None, agent_id: str) -> AgentRow:
-    return require_known(row, "agent", agent_id, UNKNOWN_AGENT_HINT)
+    return require_known(row, "unknown_agent", agent_id, UNKNOWN_AGENT_HINT)

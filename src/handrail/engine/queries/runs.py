@@ -70,7 +70,9 @@ class RunReader:
 
     async def state(self, run_id: str) -> Run:
         """The run as it stands on disk. Refused: unknown_run."""
-        return require_known(await self.find(run_id), "run", run_id, "`handrail runs` lists them")
+        return require_known(
+            await self.find(run_id), "unknown_run", run_id, "`handrail runs` lists them"
+        )
 
     def cached(self, run_id: str) -> Run | None:
         """An active run, if it is in memory."""

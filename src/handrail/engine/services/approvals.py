@@ -90,7 +90,9 @@ class ApprovalService:
     async def get(self, approval_id: str) -> Approval:
         """Return one approval, with its dossier. Refused: unknown_approval."""
         row = require_known(
-            await self._access.call(self._store.approvals.get, approval_id), "approval", approval_id
+            await self._access.call(self._store.approvals.get, approval_id),
+            "unknown_approval",
+            approval_id,
         )
         events = await self._reader.history(await self._reader.state(row.execution_id))
         match = next(

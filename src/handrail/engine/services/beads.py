@@ -148,7 +148,7 @@ class BeadService:
         try:
             approval = await self._get_approval(bead_id)
         except RefusedError:
-            refuse_unknown("bead", bead_id)
+            refuse_unknown("unknown_bead", bead_id)
         loaded_runs = await self._access.call(self._store.runs.load, [approval.execution_id])
         execution = loaded_runs[approval.execution_id].row
         return _approval_view(approval, execution.workflow_id, execution.priority)
@@ -385,7 +385,7 @@ class BeadService:
 
     async def _load(self, bead_id: str) -> BeadRow:
         return require_known(
-            await self._access.call(self._store.beads.get, bead_id), "bead", bead_id
+            await self._access.call(self._store.beads.get, bead_id), "unknown_bead", bead_id
         )
 
 

@@ -254,7 +254,7 @@ class MemoryService:
     async def _load(self, memory_id: str) -> MemoryRow:
         return require_known(
             await self._access.call(self._store.ticket_memory.get, memory_id),
-            "memory",
+            "unknown_memory",
             memory_id,
             "look at the list of memories",
         )

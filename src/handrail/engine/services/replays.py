@@ -138,7 +138,7 @@ def _replay_runs(
 
 def _read_run_events(store: Store, run_id: str, events_left: int) -> list[RunEvent]:
     stored = require_known(
-        store.runs.load([run_id]).get(run_id), "run", run_id, "`handrail runs` lists them"
+        store.runs.load([run_id]).get(run_id), "unknown_run", run_id, "`handrail runs` lists them"
     )
     if stored.row.seq > events_left:
         refuse(

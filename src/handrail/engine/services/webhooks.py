@@ -83,7 +83,7 @@ class WebhookService:
     async def get(self, webhook_id: str) -> WebhookRow:
         """Return a webhook. Refused: unknown_webhook."""
         match = next((row for row in await self.list() if row.id == webhook_id), None)
-        return require_known(match, "webhook", webhook_id)
+        return require_known(match, "unknown_webhook", webhook_id)
 
     async def remove(self, webhook_id: str) -> None:
         """Remove a webhook. Refused: unknown_webhook."""
