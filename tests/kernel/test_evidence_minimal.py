@@ -94,10 +94,12 @@ def tape(events: Sequence[RunEvent]) -> tuple[list[Entry], Stop]:
     run: Run | None = None
     found: list[Entry] = []
     for number, event in enumerate(events):
-        if isinstance(event, Ended):
+        concluding = event.concluding if isinstance(event, Offered) else None
+        stop = event.stop if isinstance(event, Ended) else concluding
+        if stop is not None:
             assert run is not None
-            found += _judged(run, event.stop, found)
-            return found, event.stop
+            found += _judged(run, stop, found)
+            return found, stop
         found += [replace(one, event=number) for one in _entries(run, event)]
         run = evolve(run, event)
     raise AssertionError("every simulated run ends")

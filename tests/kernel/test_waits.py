@@ -435,7 +435,7 @@ def test_a_team_makes_one_dispatch_more_for_each_wait() -> None:
 
 @pytest.mark.requirement("K18")
 def test_the_time_of_waits_is_part_of_the_certificate() -> None:
-    clocks = {"queue_timeout": 5, "timeout": 7}
+    clocks: dict[str, Any] = {"queue_timeout": 5, "timeout": 7}
     without = plan_of(chain(node("poll", max_attempts=2, **clocks))).bound()
     plan = plan_of(chain(node("poll", max_attempts=2, max_waits=3, waits_within=60, **clocks)))
     bound = plan.bound()
