@@ -312,7 +312,7 @@ class InvariantChecker:
             allowed, count = self.plan.node(event.step_id).config.max_waits, visit.waits
         expect(count <= allowed, "waits stay within their limit", event)
         expect(wait.count == count, "waits are counted per visit, or per stretch", event)
-        paused_for = event.at - (self.run.paused_at or event.at)
+        paused_for = max(event.at - (self.run.paused_at or event.at), timedelta(0))
         expect(event.at < wait.deadline + paused_for, "no wait begins past its deadline", event)
         expect(wait.not_before > event.at, "a wait takes time", event)
 
@@ -380,7 +380,7 @@ class InvariantChecker:
             run.pending_approvals[event.approval_id],
             self.open_approvals[event.approval_id],
         )
-        paused_for = event.at - run.paused_at if run.paused_at is not None else timedelta(0)
+        paused_for = max(event.at - (run.paused_at or event.at), timedelta(0))  # pushed: later
         expect(
             event.at < approval.deadline + paused_for, "an expired question is not answered", event
         )
