@@ -113,7 +113,7 @@ def test_questions_that_are_open_together_hold_the_clock_once() -> None:
         def __init__(self) -> None:
             self.both, self.settled = threading.Barrier(2), threading.Event()
 
-        def ask(self, question: str, seconds: float) -> None:
+        def ask(self, question: str, seconds: float, stop: object = None) -> None:
             self.both.wait(PATIENCE)
             assert self.settled.wait(PATIENCE)
 

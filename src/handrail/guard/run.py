@@ -31,7 +31,7 @@ from handrail.guard.sanitising import (
     safe_texts,
 )
 from handrail.guard.threads import ThreadState, ThreadStates
-from handrail.guard.tool_calls import ToolCall, claim_of, quote_text, read_tool_call
+from handrail.guard.tool_calls import ToolCall, claim_of, read_text, read_tool_call
 from handrail.kernel.decision import Value
 from handrail.kernel.definition.limits import (
     UNLIMITED,
@@ -601,7 +601,9 @@ class GuardedRun:
         if not self.limits.judges_findings:
             return self.tool_evidence(calls) if calls else NO_EVIDENCE
         evidence = (
-            self.tool_evidence(calls) if calls else self._findings(self._read_text(agent, text))
+            self.tool_evidence(calls)
+            if calls
+            else self._findings(read_text(self.reader, agent, text, quote=self.records_texts))
         )
         if state is None:
             if evidence is NO_EVIDENCE and handoff is not None:
@@ -609,12 +611,6 @@ class GuardedRun:
             return evidence
         findings = (*evidence.findings, self.reader.read_state(agent, state))
         return replace(evidence, measured=True, findings=findings)
-
-    def _read_text(self, agent: str, text: str) -> StepFinding | None:
-        finding = self.reader.read_text(agent, text)
-        if finding is None or not self.records_texts:
-            return finding
-        return replace(finding, what=quote_text(text))
 
     def _findings(self, finding: StepFinding | None) -> Evidence:
         """Return a finding as evidence, in profiles that judge findings."""

@@ -58,6 +58,14 @@ def read_tool_call(reader: FindingReader, call: ToolCall, *, quote: bool = False
     return replace(finding, what=quotation)
 
 
+def read_text(
+    reader: FindingReader, agent: str, text: str, *, quote: bool = False
+) -> StepFinding | None:
+    """Return what an agent said as a finding; `quote`: with its beginning in words."""
+    finding = reader.read_text(agent, text)
+    return finding if finding is None or not quote else replace(finding, what=quote_text(text))
+
+
 def quote_text(text: str) -> str:
     """Return the beginning of a text, on one line."""
     return safe_text(" ".join(text[: 2 * QUOTED_CHARS_MAX].split()), QUOTED_CHARS_MAX)
