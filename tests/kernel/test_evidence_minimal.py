@@ -243,13 +243,14 @@ class Player:
 
 
 def fires(entries: Sequence[Entry], stop: Stop) -> bool:
-    """Whether the rule fires anywhere on the tape; for a pattern, whether that pattern does."""
-    player = Player()
+    """Whether the rule fires anywhere in the last stretch of the tape; for a pattern, whether that
+    pattern does. In an earlier stretch it may have fired, and a person have let the run go on."""
+    player, has_fired = Player(), False
     for one in entries:
         player.play(one)
-        if any(f.rule is stop.rule and f.pattern == stop.pattern for f in player.fired):
-            return True
-    return False
+        fired = any(f.rule is stop.rule and f.pattern == stop.pattern for f in player.fired)
+        has_fired = fired or (has_fired and one.kind != "renew")
+    return has_fired
 
 
 def without(entries: Sequence[Entry], cited: str) -> list[Entry]:
