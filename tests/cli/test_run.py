@@ -74,15 +74,19 @@ def test_a_loop_ends_with_the_pattern_the_evidence_and_the_remedy():
     called = run_command("run", "helpdesk", "--context", '{"demo": "stuck"}')
     assert called.code == 1
     assert "'orchestrator' hands to 'network' twice in a row [same_target_twice]" in called.out
-    assert without_times(called.out).splitlines()[-6:] == snapshot(
+    assert without_times(called.out).splitlines()[-9:] == snapshot(
         [
             "Stuck: orchestrator and network handed over the same way 3 times in a row without progress (limit 3).",  # noqa: E501
             "  aborted_stuck (repeated_pattern), the last one was orchestrator",
             "  9 of 73 dispatches, 9 of 20 handoffs",
-            "  evidence: handoff 7, handoff 8, handoff 9",
+            "  limit: repeat_limit 3, seen 3, profile strict",
+            "  pattern: orchestrator -> network",
+            "  alike: handoffs 7, 8 and 9: orchestrator -> network",
             "  what would have let it go on: progress in between, another way, or a higher"
             " repeat_limit",
-            "  3 warnings",
+            "  to allow more: Guard(StopRules(repeat_limit=5)) in a program under guard,"
+            " stop_rules: {repeat_limit: 5} in a definition",
+            "  4 warnings",
         ]
     )
 

@@ -25,7 +25,7 @@ from handrail.kernel.run.events import (
     Started,
 )
 from handrail.kernel.run.evolve import evolve
-from handrail.kernel.run.state import Run
+from handrail.kernel.run.state import Run, Wait
 from handrail.kernel.stop import ledger as ledgers
 from handrail.kernel.stop import rules
 
@@ -37,8 +37,8 @@ class Comparison:
 
     def __init__(self) -> None:
         self.moments = self.fired = 0
-        self.differs_by_claim = False
-        """A claim counted that the frozen rules did not count: from there on they may differ."""
+        self.differs = False
+        """Something came that the frozen rules do not know: a claim that counts, or a wait."""
 
 
 def compare_history(events: Iterable[RunEvent]) -> Comparison:
@@ -48,14 +48,14 @@ def compare_history(events: Iterable[RunEvent]) -> Comparison:
         if run is None and not isinstance(event, Started):
             return comparison  # the beginning is missing
         before, run = run, evolve(run, event)
-        if run.limits.profile in FINDING_PROFILES:
-            return comparison
+        if run.limits.profile in FINDING_PROFILES or run.limits.ladder.conclude:
+            return comparison  # other rules, or one step fewer
         if before is None:
             continue
         if isinstance(event, HandedOff):
             _compare_handoff(comparison, before, old, event)
         advanced = _advance(comparison, before, old, event)
-        if comparison.differs_by_claim:
+        if comparison.differs:
             return comparison
         old = advanced
         assert old == _as_frozen(run.ledger, frozen_ledger.Ledger)
@@ -72,6 +72,8 @@ def _as_frozen(value: object, cls: type[T]) -> T:
 def _advance(comparison: Comparison, before: Run, old: Any, event: RunEvent) -> Any:
     limits = before.limits
     match event:
+        case Reported(wait=Wait()):
+            comparison.differs = True
         case Offered():
             return replace(old, steps=old.steps + 1)
         case Reported() | Faulted():
@@ -79,7 +81,7 @@ def _advance(comparison: Comparison, before: Run, old: Any, event: RunEvent) -> 
             if weighed != _as_frozen(event.weighed, type(weighed)):
                 assert not event.result.evidence.measured, (weighed, event.weighed)
                 assert set(weighed.progress) <= set(event.weighed.progress)
-                comparison.differs_by_claim = True
+                comparison.differs = True
                 return old
             step, result = before.positions[event.step_id].step, event.result
             return frozen_ledger.add_result(

@@ -76,6 +76,15 @@ def good(times: int = 4, **result: Any) -> DrivenRun:
 # Under its own rules
 
 
+def test_an_unusable_answer_is_replayed_under_other_rules_as_it_was():
+    d = handing(2)
+    d.report(outcome=Outcome.SUCCESS, evidence=files(app_py="1"))
+    d.report(outcome=Outcome.TERMINATE, reason="done")
+    overrides, _ = read_overrides("yolo")
+    found = replay_report(d.events, lambda _id, _version: d.plan, overrides)
+    assert found.verdict is Verdict.SAME
+
+
 def simulated(seeds: range) -> Counter[str]:
     """How often each rule ended a run that was replayed to the very same end."""
     rules: Counter[str] = Counter()

@@ -173,7 +173,7 @@ def test_the_default_bug_workflow_was_cyclic() -> None:
     assert "apply -> verify -> apply" in cycle.message or "verify -> apply -> verify" in (
         cycle.message
     )
-    assert "rework" in cycle.hint
+    assert "on_failure" in cycle.hint
 
 
 def test_any_file_read_counted_as_progress_and_one_bead_took_260_dispatches() -> None:

@@ -5,8 +5,9 @@ from datetime import timedelta
 import msgspec
 import pytest
 from tests.kernel import histories
-from tests.kernel.driven_run import ANA, NOON, DrivenRun, plan_of
+from tests.kernel.driven_run import ANA, NOON, DrivenRun, chain, node, plan_of
 
+from handrail.kernel.result import Outcome
 from handrail.kernel.run import commands as c
 from handrail.kernel.run.measure import measure
 from handrail.views.history import last_redirect
@@ -161,3 +162,15 @@ def test_a_closed_run_shows_who_stands_behind_it():
     view = run_view(d.plan, d.run, d.events, d.now)
     assert view.stop is not None
     assert (view.stop.rule, view.stop.reason) == ("closed", "no need")
+
+
+def test_a_run_whose_agent_waits_shows_how_often_since_when_and_until_when():
+    poll = chain(node("poll", max_attempts=2, max_waits=3, waits_within="1h"))
+    d = DrivenRun(poll)
+    assert viewed(d)["waits"] == {"count": 0, "since": None, "deadline": None}
+    d.claim("poll")
+    d.report("poll", outcome=Outcome.WAITING, waits_for="CI", retry_after=10)
+    shown = viewed(d)["waits"]
+    assert shown["count"] == 1
+    assert shown["since"] == "2026-01-01T12:00:00Z"
+    assert shown["deadline"] == "2026-01-01T13:00:00Z"

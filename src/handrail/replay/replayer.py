@@ -251,8 +251,8 @@ COMPARED_FIELDS: dict[type[RunEvent], tuple[str, ...]] = {
 def _reassess(recorded: RunEvent, produced: RunEvent) -> RunEvent:
     """Return the recorded event, with the parts that follow from the limits replaced."""
     if isinstance(recorded, Reported) and isinstance(produced, Reported):
-        return replace(recorded, weighed=produced.weighed, wait=produced.wait)
-    if isinstance(recorded, Faulted) and isinstance(produced, Faulted):
+        recorded = replace(recorded, wait=produced.wait)
+    if isinstance(recorded, Reported | Faulted) and isinstance(produced, Reported | Faulted):
         return replace(recorded, weighed=produced.weighed)
     return produced if isinstance(recorded, Started | Migrated | Ended) else recorded
 

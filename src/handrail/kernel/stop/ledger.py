@@ -699,14 +699,15 @@ def _best_claims(
 ) -> tuple[str, ...]:
     """Return the claims that are the best so far and within what may count in a stretch (K32).
 
-    A command counts once, whatever its error was, and so does a state of the ticket.
+    A command counts once, whatever its error was, and so does a state of the ticket. While Handrail
+    measures a failure, claimed files are no progress: the measurement says that they did not help.
     """
     if limits.evidence != "claims":
         return ()
     claims = [fact for fact in facts if not fact.startswith(("green:", "files"))]
     if any(fact.startswith("green:") for fact in facts):
         claims += [f"green:{command}" for command in _green_commands(ledger.claimed, evidence)]
-    if "files" in facts:
+    if "files" in facts and not any(ledger.measured.checks.values()):
         claims.append("files" if known_changed else "created")
     counted: list[str] = []
     counts = ledger.claims
