@@ -141,6 +141,9 @@ def _rules(dispatch: DispatchView) -> Iterator[str]:
         yield f"Never touch these paths: {', '.join(constraints.paths)}."
     if constraints.commands:
         yield f"Never run these commands: {', '.join(constraints.commands)}."
+    if briefing.tool_limits:
+        counts = ", ".join(f"{tool} ({limit})" for tool, limit in briefing.tool_limits.items())
+        yield f"The run is ended if a tool is called more often than this: {counts}."
     limit_texts = [
         text.format(f"{briefing.limits[name]:g}") for name, text in _active_limits(briefing)
     ]

@@ -75,6 +75,7 @@ class Briefing(View):
     """Names in the bead's context that the definition declares, and its conditions read."""
     limits: dict[str, Any] = {}
     constraints: Constraints = Constraints()
+    tool_limits: dict[str, int] = {}
     profile: str = "strict"
     used: UsedLimits = UsedLimits()
     last_progress_step: int = 0

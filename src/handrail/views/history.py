@@ -13,6 +13,7 @@ Rules of this file:
 2. "step 7" and "handoff 4" of a stop's evidence are the entries with those numbers here.
 """
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 
 from msgspec.structs import replace
@@ -184,12 +185,15 @@ def stop_view(stop: Stop | None) -> StopView | None:
 
 def _limit_change(name: str, limit: object) -> LimitChange | None:
     """Return the line that raises the limit by about half, to the next value that a tuner tries."""
-    if isinstance(limit, bool) or not isinstance(limit, int | float) or name not in LIMITS:
+    field, _, tool = name.partition(".")
+    if isinstance(limit, bool) or not isinstance(limit, int | float) or field not in LIMITS:
         return None
     wanted = limit * 1.5
-    value = normalize_number(next((n for n in LIMITS[name].grid if n >= wanted), 2 * limit))
+    value = normalize_number(next((n for n in LIMITS[field].grid if n >= wanted), 2 * limit))
+    if tool:
+        value = json.dumps({tool: value or 1}, ensure_ascii=False)
     return LimitChange(
-        guard=f"Guard(StopRules({name}={value}))", definition=f"stop_rules: {{{name}: {value}}}"
+        guard=f"Guard(StopRules({field}={value}))", definition=f"stop_rules: {{{field}: {value}}}"
     )
 
 

@@ -159,8 +159,10 @@ def limits_in_force(limits: Limits) -> dict[str, Any]:
         value = getattr(limits, name)
         if value is None or not limits.has_effect(name):
             continue
-        if value != "claims" and name not in ("constraints", "ladder", "profile"):
+        if value != "claims" and name not in ("constraints", "tool_limits", "ladder", "profile"):
             limits_by_name[name] = normalize_number(value)
+    for tool, limit in limits.tool_limits.items():
+        limits_by_name[f"tool_limits.{tool}"] = limit
     for name in ("paths", "commands"):
         patterns: tuple[str, ...] = getattr(limits.constraints, name)
         if patterns:

@@ -322,7 +322,7 @@ def _allowed_outcomes(plan: Plan, run: Run, position: Position) -> AllowedOutcom
     return AllowedOutcomes(outcomes=(*handoff, *terminate, "failure", "ask", *waiting), to=to)
 
 
-_NON_NUMERIC_LIMITS = ("constraints", "evidence", "ladder", "profile")
+_NON_NUMERIC_LIMITS = ("constraints", "tool_limits", "evidence", "ladder", "profile")
 
 
 def build_briefing(plan: Plan, run: Run, position: Position) -> Briefing:
@@ -341,6 +341,7 @@ def build_briefing(plan: Plan, run: Run, position: Position) -> Briefing:
             and (name not in WAIT_FIELDS or limits.has_effect(name))
         },
         "constraints": limits.constraints,
+        "tool_limits": limits.tool_limits,
         "profile": limits.profile,
         "used": UsedLimits(
             steps=ledger.steps - ledger.steps_before,

@@ -18,6 +18,7 @@ Positive = Annotated[int, Meta(ge=1, le=1_000_000)]
 Seconds = Annotated[float, Meta(ge=0, le=10 * 365 * 86400)]
 WaitSeconds = Annotated[float, Meta(ge=1, le=10 * 365 * 86400)]
 Share = Annotated[float, Meta(ge=0, le=1)]
+ToolName = Annotated[str, Meta(min_length=1, max_length=200, pattern=r"\S")]
 GlobPattern = Annotated[str, Meta(min_length=1, max_length=1_000, pattern=r"\S")]
 
 EvidenceKind = Literal["claims", "measured"]
@@ -36,6 +37,8 @@ NUDGE_PERIOD_MAX = 8
 would cost a guard more than all the rest."""
 ASKS_MAX = 10
 """Questions that agents may put to people in one stretch."""
+TOOL_LIMITS_MAX = 100
+"""Tools that may have a limit."""
 WAIT_DEADLINE_SECONDS = 1800
 WAITS_MAX_WITHOUT_TIMES = 100
 """Waits of one stretch where no times are known, as in a trace."""
@@ -76,6 +79,9 @@ class StopRules(Value):
     protocol_error_limit: Annotated[int, Meta(ge=1, le=1000)] | UnsetType = UNSET
     max_tokens: Annotated[int, Meta(ge=0)] | None | UnsetType = UNSET
     max_cost: Annotated[float, Meta(ge=0)] | None | UnsetType = UNSET
+    tool_limits: Annotated[dict[ToolName, Count], Meta(max_length=TOOL_LIMITS_MAX)] | UnsetType = (
+        UNSET
+    )
     constraints: Constraints = Constraints()
     monologue_limit: Annotated[int, Meta(ge=2, le=1000)] | None | UnsetType = UNSET
     weak_news_max: Count | UnsetType = UNSET
@@ -106,6 +112,7 @@ class Limits(Value, dict=True, gc=True):
     protocol_error_limit: int = 3
     max_tokens: int | None = None
     max_cost: int | float | None = None
+    tool_limits: dict[str, int] = {}
     constraints: Constraints = Constraints()
     monologue_limit: int | None = None
     weak_news_max: int = 0
@@ -257,6 +264,10 @@ LIMITS: dict[str, LimitInfo] = {
         meaning="more is spent, in all stretches together",
         prompt="a cost of more than {}",
         grid=COST_GRID,
+    ),
+    "tool_limits": LimitInfo(
+        meaning="a tool is called more often in a stretch: its name, and how often it may be; a "
+        "command counts for the tool that it begins with"
     ),
     "constraints": LimitInfo(
         meaning="a forbidden path is touched or a forbidden command run: `paths` and `commands`, "

@@ -46,6 +46,7 @@ from handrail.kernel.stop.news import (
     renew_repeats,
     renumber_repeats,
 )
+from handrail.kernel.stop.tool_counts import ToolCount, add_tool_calls
 
 V = TypeVar("V")
 
@@ -191,6 +192,8 @@ class Ledger(Value):
     """Handoffs of this stretch to agents that had not been visited, where those are free."""
     waits: int = 0
     """Steps of this stretch that waited."""
+    tool_calls: dict[str, ToolCount] = {}
+    """The calls of this stretch, of tools that have a limit."""
     visited: dict[str, int] = {}
     """Agents that were visited, where first visits are free -> the number of the handoff."""
     effects: tuple[EffectCall, ...] = ()
@@ -316,6 +319,9 @@ def add_result(
         ledger = replace(ledger, claims_refused=True)
     if usage.tokens or usage.cost:
         ledger = add_usage(ledger, ((step, usage),))
+    if limits.tool_limits and evidence != NO_EVIDENCE:
+        tool_calls = add_tool_calls(ledger.tool_calls, limits.tool_limits, step, evidence)
+        ledger = replace(ledger, tool_calls=tool_calls)
     if assessment.news is not News.UNSEEN:
         ledger = _add_findings(ledger, step, evidence, assessment)
     if evidence == NO_EVIDENCE or assessment.news is News.WAITING:
@@ -591,9 +597,9 @@ def _carry_over(state: EvidenceState) -> EvidenceState:
 def continue_thread(ledger: Ledger) -> Ledger:
     """Return the ledger with which the next run of the same thread begins.
 
-    What was seen, the soft counts and the budgets go on; steps, handoffs, first visits and waits,
-    which hard limits count, begin anew. The steps of earlier runs get numbers up to 0, in their
-    order: no citation of them can be taken for a step of the new run.
+    What was seen, the soft counts and the budgets go on; steps, handoffs, first visits, waits and
+    tool calls, which hard limits count, begin anew. The steps of earlier runs get numbers up to 0,
+    in their order: no citation of them can be taken for a step of the new run.
     """
     offset = ledger.steps
     return replace(
@@ -620,6 +626,7 @@ def continue_thread(ledger: Ledger) -> Ledger:
         first_visits=0,
         visited={},
         waits=0,
+        tool_calls={},
         nudges=0,
         claims_refused=False,
         warned=(),

@@ -57,6 +57,7 @@ class StopRule(StrEnum):
 
     CONSTRAINT = "constraint"
     BUDGET = "budget"
+    TOOL_LIMIT = "tool_limit"
     RESEARCH_EXHAUSTED = "research_exhausted"
     SAME_ERROR = "same_error"
     NO_CHANGE = "no_change"
@@ -230,6 +231,23 @@ def _budget_exceeded(unit: str, used: float, limit: float, step: int) -> FiredRu
         names=(unit,),
         limit_name=f"max_{unit}",
     )
+
+
+def _tool_limit(ctx: RuleContext) -> FiredRule | None:
+    for tool, limit in ctx.limits.tool_limits.items():
+        count = ctx.ledger.tool_calls.get(tool)
+        if count is not None and count.calls > limit:
+            return FiredRule(
+                rule=StopRule.TOOL_LIMIT,
+                reason=f"{tool} was called {count.calls} times, the last time by {ctx.agent}",
+                limit=limit,
+                seen=count.calls,
+                evidence=_step_citations(count.needed_steps(limit)),
+                remedy=f"fewer calls of {tool}, or a higher limit in tool_limits",
+                names=(tool,),
+                limit_name=f"tool_limits.{tool}",
+            )
+    return None
 
 
 def _research(ctx: RuleContext) -> FiredRule | None:
@@ -745,6 +763,16 @@ RULES = (
             "tokens": lambda ledger, limits: limits.max_tokens,
             "cost": lambda ledger, limits: limits.max_cost,
         },
+    ),
+    RuleRow(
+        rule=StopRule.TOOL_LIMIT,
+        kind=RuleKind.LIMIT,
+        cause="a tool was called too often",
+        advice=f"{LOOK_IN_REPORT} what the tool was called for; if it is worth more, raise its "
+        "limit",
+        limit="tool_limits",
+        on_result=_tool_limit,
+        ahead=EVIDENCE_ONLY,
     ),
     RuleRow(
         rule=StopRule.RESEARCH_EXHAUSTED,
