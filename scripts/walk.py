@@ -56,8 +56,13 @@ class Walk:
         if event == "call" and frame.f_code.co_filename.startswith(SOURCE):
             self.calls.append(frame.f_code)
 
+    @property
+    def files(self) -> list[str]:
+        """The file of each call, in order."""
+        return [code.co_filename.removeprefix(f"{SOURCE}/") for code in self.calls]
+
     def print(self, name: str, *, with_files: bool) -> None:
-        files = [code.co_filename.removeprefix(f"{SOURCE}/") for code in self.calls]
+        files = self.files
         changes = sum(a != b for a, b in pairwise(files))
         functions = len(set(self.calls))
         print(
@@ -80,7 +85,8 @@ async def report(client: AsyncClient) -> Callable[[], Awaitable[object]]:
     return lambda: client.dispatches.report(dispatch.id, dispatch.fence, result)
 
 
-async def main(*, with_files: bool) -> None:
+async def trace_walks() -> dict[str, Walk]:
+    """Return the walk of each command."""
     operator, agent = Caller(name="olga", role="operator"), Caller(name="coder", role="agent")
     async with handrail.open("sqlite://", background=False) as engine:
         await engine.define(DEFINITION)
@@ -92,15 +98,15 @@ async def main(*, with_files: bool) -> None:
         ):
             await coder.agents.register("coder", ["backend-engineer"], capacity=2)
             await create_bead(person)
-            with Walk() as walk:
+            with Walk() as bead_walk:
                 await create_bead(person)
-            walk.print("bead create", with_files=with_files)
             await (await report(coder))()
             send = await report(coder)
-            with Walk() as walk:
+            with Walk() as result_walk:
                 await send()
-            walk.print("result", with_files=with_files)
+    return {"bead create": bead_walk, "result": result_walk}
 
 
 if __name__ == "__main__":
-    asyncio.run(main(with_files="--files" in sys.argv))
+    for name, walk in asyncio.run(trace_walks()).items():
+        walk.print(name, with_files="--files" in sys.argv)

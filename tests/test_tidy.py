@@ -27,6 +27,8 @@ ROOT = Path(__file__).resolve().parents[1]
 FUNCTION_LINES_MAX = 60
 METHODS_MAX = 40
 """Of a class, with those of its bases in this project."""
+IMPORT_CHAIN_MAX = 25
+"""Modules, each imported by the one before when that is imported itself."""
 
 LONGER_FUNCTIONS: dict[str, int] = {}
 """path:function: lines"""
@@ -147,6 +149,45 @@ def banned_names(modules: Modules) -> Iterator[str]:
         yield f"{len(places)} of {BANNED_NAMES_MAX} assignments; say what is in it:\n{shown}"
     elif len(places) < BANNED_NAMES_MAX:
         yield f"tests/test_tidy.py:1: lower BANNED_NAMES_MAX to {len(places)}"
+
+
+def import_chain(modules: Modules) -> Iterator[str]:
+    """How many files must be understood, at the most, to understand one."""
+    imports = _imports(modules)
+    chains: dict[str, list[str]] = {}
+
+    def longest_chain(name: str) -> list[str]:
+        if name not in chains:
+            chains[name] = []  # ends a circle
+            rest = max((longest_chain(other) for other in imports[name]), key=len, default=[])
+            chains[name] = [name, *rest]
+        return chains[name]
+
+    chain = max((longest_chain(name) for name in imports), key=len)
+    if len(chain) > IMPORT_CHAIN_MAX:
+        path = " -> ".join(name.removeprefix("handrail.") for name in chain)
+        yield f"{len(chain)} modules import each other, at most {IMPORT_CHAIN_MAX}: {path}"
+
+
+def _imports(modules: Modules) -> dict[str, list[str]]:
+    """By module, the modules of this project that its top-level statements import."""
+    paths = {
+        path.removeprefix("src/").removesuffix(".py").removesuffix("/__init__").replace("/", "."): (
+            path
+        )
+        for path in modules
+    }
+    imports: dict[str, list[str]] = {}
+    for name, path in paths.items():
+        targets: set[str] = set()
+        for node in ast.parse(modules[path]).body:
+            if isinstance(node, ast.Import):
+                targets |= {alias.name for alias in node.names}
+            elif isinstance(node, ast.ImportFrom):
+                parts = {f"{node.module}.{alias.name}" for alias in node.names}
+                targets |= parts & paths.keys() or {node.module or ""}
+        imports[name] = sorted((targets & paths.keys()) - {name})
+    return imports
 
 
 def header(path: str, text: str) -> Iterator[str]:
@@ -280,7 +321,9 @@ def test_source_files_are_tidy(check: Check):
 
 
 @pytest.mark.parametrize(
-    "check", [class_names, methods_of_classes, banned_names], ids=lambda check: check.__name__
+    "check",
+    [class_names, methods_of_classes, banned_names, import_chain],
+    ids=lambda check: check.__name__,
 )
 def test_the_source_as_a_whole_is_tidy(check: Callable[[Modules], Iterator[str]]):
     complaints = list(check({path: (ROOT / path).read_text() for path in SOURCE if shipped(path)}))
@@ -370,6 +413,20 @@ def test_a_class_name_that_occurs_twice_is_named(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(sys.modules[__name__], "SHARED_NAMES", {})
     twice = {"src/a.py": "class A: ...\n", "src/b.py": "\nclass A: ...\n"}
     assert "src/a.py:1: A is also at src/b.py:2" in "".join(class_names(twice))
+
+
+def test_a_long_chain_of_imports_is_named(monkeypatch: pytest.MonkeyPatch):
+    modules = {
+        "src/handrail/a.py": "from handrail import b\n",
+        "src/handrail/b.py": "from handrail.c import x\n\ndef late():\n    import handrail.d\n",
+        "src/handrail/c/__init__.py": "import os\n",
+        "src/handrail/d.py": "import handrail.a\n",
+    }
+    monkeypatch.setattr(sys.modules[__name__], "IMPORT_CHAIN_MAX", 3)
+    (complaint,) = import_chain(modules)
+    assert complaint.endswith("at most 3: d -> a -> b -> c")
+    monkeypatch.setattr(sys.modules[__name__], "IMPORT_CHAIN_MAX", 4)
+    assert not list(import_chain(modules))
 
 
 @pytest.mark.parametrize(

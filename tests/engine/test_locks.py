@@ -25,8 +25,7 @@ from tests.engine.engines import (
     wait_until_idle,
 )
 
-from handrail.engine.commit.lock_change import LockChange
-from handrail.engine.commit.run_change import LOCK_STREAM_PREFIX
+from handrail.engine.commit.lock_change import LOCK_STREAM_PREFIX, LockChange
 from handrail.engine.dispatch.dispatch import Dispatch
 from handrail.engine.engine import Engine
 from handrail.kernel import lock as locks

@@ -38,9 +38,8 @@ from handrail.kernel.run.events import (
 from handrail.kernel.run.guarded import ASK_SECONDS_MAX, NAME_CHARS_MAX, STEPS_MAX
 from handrail.kernel.run.lookahead import apply_guarded_events
 from handrail.kernel.run.state import Person, Run, Stop
-from handrail.kernel.stop.ladder import Nudge
 from handrail.kernel.stop.ledger import Ledger
-from handrail.kernel.stop.rules import StopRule
+from handrail.kernel.stop.rules import Nudge, StopRule
 from handrail.testing.clock import ManualClock
 
 ACTS = HandedOff | Moved | Started | Warned | Ended

@@ -9,8 +9,7 @@ from tests.kernel.driven_run import ANA, DrivenRun, chain, green, node, red, tea
 from handrail.kernel.definition.limits import Ladder, Limits, StopRules, resolve_limits
 from handrail.kernel.result import Evidence, Outcome
 from handrail.kernel.run import commands as c
-from handrail.kernel.run.events import Ended, Offered, Reported
-from handrail.kernel.stop.ladder import NUDGED
+from handrail.kernel.run.events import NUDGED, Ended, Offered, Reported
 from handrail.replay.replayer import replay_recording
 
 PAIR = {"a": ["b"], "b": ["a"]}

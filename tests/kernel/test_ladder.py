@@ -29,9 +29,9 @@ from handrail.kernel.run.events import (
 )
 from handrail.kernel.run.evolve import evolve
 from handrail.kernel.run.measure import measure
-from handrail.kernel.stop.ladder import NUDGES_MAX, Nudge, describe_nudge, headroom_limits
+from handrail.kernel.stop.ladder import NUDGES_MAX, describe_nudge, headroom_limits
 from handrail.kernel.stop.ledger import Ledger, add_nudge
-from handrail.kernel.stop.rules import RULES, StopRule
+from handrail.kernel.stop.rules import RULES, Nudge, StopRule
 from handrail.testing.seed_options import draw_options
 from handrail.testing.simulator import Simulation
 

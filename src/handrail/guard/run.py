@@ -67,7 +67,6 @@ from handrail.kernel.stop.ladder import (
     CONCLUDING_TEXT,
     CONCLUSION_CHARS_MAX,
     Judge,
-    Nudge,
     describe_nudge,
     is_due,
     judge_early,
@@ -87,6 +86,7 @@ from handrail.kernel.stop.repetition import unrepeated_handoffs
 from handrail.kernel.stop.rules import (
     RULES_BY_NAME,
     FiredRule,
+    Nudge,
     RuleContext,
     StopRule,
     is_handoff_made,
@@ -722,6 +722,8 @@ class GuardedRun:
 
     def _warn_early(self, judges: WarningJudges, ctx: RuleContext, now: datetime) -> None:
         """Record the warnings that are due; they stop nothing."""
+        if not self.limits.judges_findings:
+            return
         self.events += [
             Warned(at=now, code=warning.code, message=warning.message, step=ctx.step)
             for warning in judge_warnings(judges, ctx)

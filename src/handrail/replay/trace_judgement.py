@@ -22,7 +22,7 @@ from handrail.kernel.stop.early_warnings import (
     judge_warnings,
 )
 from handrail.kernel.stop.findings import FindingReader, StepFinding
-from handrail.kernel.stop.ladder import Nudge, is_due, judge_early
+from handrail.kernel.stop.ladder import is_due, judge_early
 from handrail.kernel.stop.ledger import (
     Ledger,
     add_handoff,
@@ -35,6 +35,7 @@ from handrail.kernel.stop.ledger import (
 from handrail.kernel.stop.rules import (
     RULE_ORDER,
     FiredRule,
+    Nudge,
     RuleContext,
     judge_handoff,
     judge_result,
@@ -166,6 +167,8 @@ class TraceJudge:
         self._near.clear()
 
     def _warn(self, judges: WarningJudges, context: RuleContext, step: int) -> None:
+        if not self._limits.judges_findings:
+            return
         for warning in judge_warnings(judges, context):
             self.warnings.append(TraceWarning(step=step, code=warning.code))
             self._ledger = add_warning(self._ledger, warning.code)

@@ -26,6 +26,8 @@ import msgspec
 
 from handrail.store.columns import Json, Row, Time
 
+encode = msgspec.json.Encoder().encode
+
 
 class StoreError(Exception):
     """A database failure. The text is one line: what is wrong, where, what to do next."""
@@ -345,6 +347,18 @@ def entry_hash(head: bytes, stream: str, seq: int, body: str) -> bytes:
     """Return the head of a stream after this entry. It covers all earlier entries, the position
     and the content, so that it identifies the whole stream."""
     return sha256(b"%b\n%b\n%d\n%b" % (head, stream.encode(), seq, body.encode())).digest()
+
+
+def journal_entry(stream: str, seq: int, head: bytes, events: Sequence[object]) -> JournalEntry:
+    """The entry of these events, the last with number `seq`; `head` is the stream's before it."""
+    body = encode(events).decode()
+    return JournalEntry(
+        stream=stream,
+        seq=seq,
+        count=len(events),
+        body=body,
+        hash=entry_hash(head, stream, seq, body),
+    )
 
 
 def commit_hash(head: bytes, entry_hashes: Iterable[bytes]) -> bytes:

@@ -41,6 +41,7 @@ from handrail.kernel.run.decision_builder import (
     ReleaseLock,
 )
 from handrail.kernel.run.events import (
+    NUDGED,
     Answered,
     Asked,
     Claimed,
@@ -74,7 +75,7 @@ from handrail.kernel.run.state import (
     RunStatus,
 )
 from handrail.kernel.run.team import needs_review
-from handrail.kernel.stop.ladder import NUDGED, NUDGES_MAX
+from handrail.kernel.stop.ladder import NUDGES_MAX
 from handrail.kernel.stop.rules import StopRule
 
 BOUND_FIGURES = ("dispatches", "handoffs", "transitions", "questions", "asks")

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from handrail.kernel.definition.limits import Constraints
-from handrail.kernel.stop.ladder import Nudge
+from handrail.kernel.stop.rules import Nudge
 from handrail.views.view_types import Handoff, HumanAct, Iteration, RedirectView, Step, View
 
 

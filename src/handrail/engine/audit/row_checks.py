@@ -24,14 +24,12 @@ from handrail.engine.commit.channel_change import (
     log_row,
     member_rows,
 )
-from handrail.engine.commit.lock_change import lock_row
+from handrail.engine.commit.lock_change import LOCK_STREAM_PREFIX, lock_row
 from handrail.engine.commit.run_change import (
-    LOCK_STREAM_PREFIX,
     NO_STATE,
     RUNNING,
     approval_rows,
     decode_events,
-    encode,
     execution_row,
     transition_rows,
 )
@@ -52,6 +50,7 @@ from handrail.store.rows import (
     StoredEntry,
     StoreError,
     TransitionRow,
+    encode,
     iso,
 )
 from handrail.views.audit import Finding

@@ -19,7 +19,7 @@ import msgspec
 
 from handrail.engine.audit.row_checks import ChannelReplay, Findings, LockReplay, RunReplay
 from handrail.engine.commit.channel_change import CHANNEL_STREAM_PREFIX
-from handrail.engine.commit.run_change import LOCK_STREAM_PREFIX
+from handrail.engine.commit.lock_change import LOCK_STREAM_PREFIX
 from handrail.engine.maintenance.archive_file import (
     RETENTION_STREAM,
     check_archive,

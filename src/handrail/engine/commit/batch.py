@@ -15,15 +15,8 @@ from typing import Any
 from msgspec.structs import replace
 
 from handrail.engine.commit.channel_change import ChannelRequest, ChannelStreamChange
-from handrail.engine.commit.lock_change import LockChange
-from handrail.engine.commit.run_change import (
-    CachedRun,
-    Forfeited,
-    Granted,
-    RunChange,
-    RunMessage,
-    encode,
-)
+from handrail.engine.commit.lock_change import Forfeited, Granted, LockChange
+from handrail.engine.commit.run_change import CachedRun, RunChange, RunMessage
 from handrail.engine.dispatch.matcher import AgentSlot, DispatchMatcher
 from handrail.engine.errors import UnknownDefinitionError
 from handrail.engine.log_events import log_event
@@ -40,6 +33,7 @@ from handrail.store.rows import (
     LockRow,
     RunRow,
     StreamWrite,
+    encode,
     parse_iso,
 )
 from handrail.views.guarded_run import guarded_run_status

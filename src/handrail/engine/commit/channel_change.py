@@ -17,7 +17,6 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from handrail.engine.commit.run_change import encode, journal_entry
 from handrail.kernel.channel import events as ev
 from handrail.kernel.channel import state as channels
 from handrail.kernel.channel.decide import decide
@@ -34,7 +33,9 @@ from handrail.store.rows import (
     IdempotencyKeyRow,
     MessageRow,
     StreamWrite,
+    encode,
     iso,
+    journal_entry,
     parse_iso,
 )
 

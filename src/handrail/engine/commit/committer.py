@@ -22,12 +22,10 @@ from time import perf_counter
 
 from handrail.engine.commit.batch import Batch, Command, CommandJob, CommandResult, Outage
 from handrail.engine.commit.channel_change import CHANNEL_STREAM_PREFIX, ChannelStreamChange
-from handrail.engine.commit.lock_change import decode_lock_command
+from handrail.engine.commit.lock_change import LOCK_STREAM_PREFIX, Granted, decode_lock_command
 from handrail.engine.commit.plan_cache import PlanCache
 from handrail.engine.commit.run_change import (
-    LOCK_STREAM_PREFIX,
     CachedRun,
-    Granted,
     RunChange,
     cache_run,
     decode_run_message,

@@ -12,11 +12,10 @@ import msgspec
 from msgspec.structs import replace
 
 from handrail.engine.commit.batch import Command, CommandResult
-from handrail.engine.commit.run_change import encode
 from handrail.engine.environment import Clock, StoreAccess
 from handrail.engine.errors import RefusedError, refuse
 from handrail.kernel.run import commands as c
-from handrail.store.rows import BeadRow, DefinitionRow, IdempotencyKeyRow, StoreError, iso
+from handrail.store.rows import BeadRow, DefinitionRow, IdempotencyKeyRow, StoreError, encode, iso
 
 if TYPE_CHECKING:
     from handrail.engine.commit.committer import GroupCommitter

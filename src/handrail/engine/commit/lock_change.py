@@ -4,23 +4,36 @@ from datetime import datetime
 
 import msgspec
 
-from handrail.engine.commit.run_change import (
-    LOCK_STREAM_PREFIX,
-    Forfeited,
-    Granted,
-    encode,
-    journal_entry,
-)
 from handrail.kernel import lock as locks
-from handrail.kernel.decision import Refusal
+from handrail.kernel.decision import Refusal, Value
 from handrail.store.rows import (
     EMPTY_HEAD,
     IdempotencyKeyRow,
     LockRow,
     MessageRow,
     StreamWrite,
+    encode,
     iso,
+    journal_entry,
 )
+
+LOCK_STREAM_PREFIX = "lock:"
+
+
+class Granted(Value, tag=True):
+    """To a run: its step has the commit lock of the repository."""
+
+    place: str
+    lock: int
+    repository: str
+
+
+class Forfeited(Value, tag=True):
+    """To a run: its step was silent for too long and lost the lock."""
+
+    place: str
+    lock: int
+
 
 decode_lock = msgspec.json.Decoder(locks.CommitLock).decode
 decode_lock_command = msgspec.json.Decoder(locks.LockCommand).decode

@@ -20,8 +20,9 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
+from handrail.engine.commit.lock_change import LOCK_STREAM_PREFIX, Forfeited, Granted
 from handrail.kernel import lock as locks
-from handrail.kernel.decision import Refusal, Value
+from handrail.kernel.decision import Refusal
 from handrail.kernel.definition.plan import Plan
 from handrail.kernel.run import commands as c
 from handrail.kernel.run.clocks import next_due
@@ -36,13 +37,13 @@ from handrail.store.rows import (
     BeadRow,
     DispatchRow,
     IdempotencyKeyRow,
-    JournalEntry,
     MessageRow,
     RunRow,
     StreamWrite,
     TransitionRow,
-    entry_hash,
+    encode,
     iso,
+    journal_entry,
     parse_iso,
 )
 from handrail.views.history import event_transitions
@@ -53,7 +54,6 @@ STATE_EVERY_EVENTS = 200
 NO_STATE = "null"
 """Stands for the state as of event 0: the run begins with its events."""
 
-encode = msgspec.json.Encoder().encode
 decode_events = msgspec.json.Decoder(list[RunEvent]).decode
 decode_run = msgspec.json.Decoder(Run | None).decode
 
@@ -71,20 +71,6 @@ class CachedRun(msgspec.Struct, frozen=True, gc=False):
     row: RunRow
     last_event_at: datetime
     stored_due: datetime | None
-
-
-def journal_entry(
-    stream: str, seq: int, head: bytes, events: Sequence[RunEvent | object]
-) -> JournalEntry:
-    """The entry of these events, the last with number `seq`; `head` is the stream's before it."""
-    body = encode(events).decode()
-    return JournalEntry(
-        stream=stream,
-        seq=seq,
-        count=len(events),
-        body=body,
-        hash=entry_hash(head, stream, seq, body),
-    )
 
 
 def _next_stored_due(
@@ -221,6 +207,24 @@ def _is_open(position: Position) -> bool:
     return position.phase is CLAIMED or position.phase is OFFERED
 
 
+def new_bead_row(start: c.Start, priority: int, at: str) -> BeadRow:
+    """The row of a bead as it is filed, before its first run."""
+    return BeadRow(
+        id=start.bead_id,
+        title=start.title,
+        description=start.description,
+        status="open",
+        priority=priority,
+        filed_by=start.filed_by,
+        context=encode(start.context).decode(),
+        error=None,
+        workflow_id=None,
+        execution_id=None,
+        created_at=at,
+        updated_at=at,
+    )
+
+
 def bead_row(run: Run, row: RunRow, filed: BeadRow | None = None) -> BeadRow:
     """The bead's row: its status follows the run; its context is stored when the run comes to
     rest. What no run changes is as it was filed; once the row is written, it stays."""
@@ -328,24 +332,6 @@ def cache_run(plan: Plan, run: Run, row: RunRow) -> CachedRun:
     """Make a cached run of a loaded run."""
     due = parse_iso(row.next_due) if row.next_due is not None else None
     return CachedRun(plan, run, replace(row, state=None), parse_iso(row.updated_at), due)
-
-
-LOCK_STREAM_PREFIX = "lock:"
-
-
-class Granted(Value, tag=True):
-    """To a run: its step has the commit lock of the repository."""
-
-    place: str
-    lock: int
-    repository: str
-
-
-class Forfeited(Value, tag=True):
-    """To a run: its step was silent for too long and lost the lock."""
-
-    place: str
-    lock: int
 
 
 RunMessage = Granted | Forfeited

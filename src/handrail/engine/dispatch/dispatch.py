@@ -27,8 +27,8 @@ from handrail.kernel.run.events import Answered, Asked, Reported
 from handrail.kernel.run.measure import measure
 from handrail.kernel.run.state import PendingApproval, Position, Run, dispatch_id
 from handrail.kernel.run.team import may_finish
-from handrail.kernel.stop.ladder import Nudge
 from handrail.kernel.stop.ledger import Ledger, ResearchScores, find_edge
+from handrail.kernel.stop.rules import Nudge
 from handrail.store.beads import FileRow
 from handrail.views.dispatches import (
     AllowedOutcomes,

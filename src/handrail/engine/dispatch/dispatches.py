@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from handrail.engine.commit.channel_change import CHANNEL_STREAM_PREFIX
 from handrail.engine.commit.gateway import CommandGateway
-from handrail.engine.commit.lock_change import decode_lock
-from handrail.engine.commit.run_change import LOCK_STREAM_PREFIX
+from handrail.engine.commit.lock_change import LOCK_STREAM_PREFIX, decode_lock
 from handrail.engine.dispatch.agent_results import (
     NO_USAGE,
     data_problem,

@@ -24,7 +24,6 @@ from uuid_utils import uuid7
 
 from handrail.engine.commit.batch import CommandJob, CommandResult
 from handrail.engine.commit.committer import GroupCommitter
-from handrail.engine.commit.run_change import encode
 from handrail.engine.dispatch.agent_results import (
     describe_error,
     lost_command,
@@ -42,7 +41,7 @@ from handrail.engine.settings import EngineSettings
 from handrail.kernel.agent_lifecycle import Trigger
 from handrail.kernel.result import Result
 from handrail.kernel.run import commands as c
-from handrail.store.rows import AgentRow, StoreError, iso
+from handrail.store.rows import AgentRow, StoreError, encode, iso
 
 AgentFunction = Callable[[Dispatch], object]
 log = logging.getLogger("handrail.engine")

@@ -19,7 +19,6 @@ import msgspec
 from uuid_utils import uuid7
 
 from handrail.engine.commit.channel_change import CHANNEL_STREAM_PREFIX, ChannelRequest, turn_id
-from handrail.engine.commit.run_change import encode
 from handrail.engine.environment import Clock, StoreAccess
 from handrail.engine.errors import refuse, refuse_unknown, require_known
 from handrail.engine.notifier import AgentPresenceChanged, ChangeNotifier
@@ -27,7 +26,7 @@ from handrail.engine.settings import EngineSettings
 from handrail.kernel.agent_lifecycle import AgentState, Trigger
 from handrail.kernel.channel import events as ev
 from handrail.kernel.run.state import dispatch_id
-from handrail.store.rows import AgentRow, ChannelMemberRow, DispatchRow, iso, parse_iso
+from handrail.store.rows import AgentRow, ChannelMemberRow, DispatchRow, encode, iso, parse_iso
 from handrail.views.agents import AgentView
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ from datetime import UTC, datetime, timedelta
 from handrail.engine.commit.batch import Command, CommandResult
 from handrail.engine.commit.channel_change import CHANNEL_STREAM_PREFIX, ChannelRequest
 from handrail.engine.commit.committer import GroupCommitter
-from handrail.engine.commit.lock_change import decode_lock
-from handrail.engine.commit.run_change import LOCK_STREAM_PREFIX, rebuild_run
+from handrail.engine.commit.lock_change import LOCK_STREAM_PREFIX, decode_lock
+from handrail.engine.commit.run_change import rebuild_run
 from handrail.engine.environment import Clock, StoreAccess
 from handrail.engine.errors import EngineBusyError
 from handrail.engine.log_events import log_event

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from handrail.engine.audit.row_checks import Findings, RunReplay, read_entries
 from handrail.engine.audit.verification import verify
-from handrail.engine.commit.run_change import decode_events, journal_entry
+from handrail.engine.commit.run_change import decode_events
 from handrail.engine.maintenance.archive_file import (
     RETENTION_STREAM,
     ArchivedRun,
@@ -32,6 +32,7 @@ from handrail.store.rows import (
     StreamWrite,
     entry_hash,
     iso,
+    journal_entry,
 )
 
 PRUNE_BATCH_RUNS = 200

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from uuid_utils import uuid7
 
 from handrail.engine.commit.gateway import CommandGateway, check_same_request, first_answer
-from handrail.engine.commit.run_change import bead_row, encode
+from handrail.engine.commit.run_change import bead_row, new_bead_row
 from handrail.engine.environment import Clock, StoreAccess
 from handrail.engine.errors import RefusedError, refuse, refuse_unknown, require_known
 from handrail.engine.pagination import check_cursor, check_limit, to_page
@@ -29,7 +29,7 @@ from handrail.kernel.result import merge_patch
 from handrail.kernel.run import commands as c
 from handrail.kernel.run.state import ENGINE_KEYS, Person, Run
 from handrail.store.beads import BEAD_FILES_MAX, BeadItem, BeadOrder, FileRow
-from handrail.store.rows import BeadRow, IdempotencyKeyRow, iso, parse_iso
+from handrail.store.rows import BeadRow, IdempotencyKeyRow, encode, iso, parse_iso
 from handrail.views.approvals import Approval
 from handrail.views.beads import FILE_BYTES_MAX, PRIORITY_MAX, BeadView, FileInfo
 from handrail.views.view_types import PAGE_ITEMS_DEFAULT, Page
@@ -425,24 +425,6 @@ def _check_file(name: str, content: bytes, content_type: str) -> None:
         refuse(
             "file_too_large", message, "store the file elsewhere and put its URL into the context"
         )
-
-
-def new_bead_row(start: c.Start, priority: int, at: str) -> BeadRow:
-    """The row of a bead as it is filed, before its first run."""
-    return BeadRow(
-        id=start.bead_id,
-        title=start.title,
-        description=start.description,
-        status="open",
-        priority=priority,
-        filed_by=start.filed_by,
-        context=encode(start.context).decode(),
-        error=None,
-        workflow_id=None,
-        execution_id=None,
-        created_at=at,
-        updated_at=at,
-    )
 
 
 def _iso_or_none(at: datetime | None) -> str | None:

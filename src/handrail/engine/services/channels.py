@@ -35,7 +35,6 @@ from handrail.engine.commit.channel_change import (
 )
 from handrail.engine.commit.committer import GroupCommitter
 from handrail.engine.commit.gateway import CommandGateway
-from handrail.engine.commit.run_change import encode
 from handrail.engine.environment import Clock, StoreAccess
 from handrail.engine.errors import RefusedError, refuse
 from handrail.engine.notifier import TURN_KEY_PREFIX, ChangeNotifier
@@ -56,7 +55,7 @@ from handrail.kernel.channel.state import (
 )
 from handrail.kernel.channel.turns import pick_next
 from handrail.kernel.decision import prepare_types
-from handrail.store.rows import ChannelLogRow, ChannelRow, StoreError, iso, parse_iso
+from handrail.store.rows import ChannelLogRow, ChannelRow, StoreError, encode, iso, parse_iso
 from handrail.views.channels import (
     ActiveTurnView,
     ChannelView,

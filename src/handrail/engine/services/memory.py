@@ -20,7 +20,6 @@ from uuid_utils import uuid7
 
 from handrail.engine.commit.committer import WRITE_CONFLICTS_MAX
 from handrail.engine.commit.gateway import CommandGateway
-from handrail.engine.commit.run_change import journal_entry
 from handrail.engine.environment import Clock, StoreAccess
 from handrail.engine.errors import EngineBusyError, refuse, require_known
 from handrail.engine.notifier import ANY_STREAM, ChangeNotifier
@@ -34,7 +33,7 @@ from handrail.engine.services.similarity import (
 )
 from handrail.engine.settings import EngineSettings
 from handrail.kernel.decision import Value
-from handrail.store.rows import EMPTY_HEAD, StreamRow, StreamWrite, iso, parse_iso
+from handrail.store.rows import EMPTY_HEAD, StreamRow, StreamWrite, iso, journal_entry, parse_iso
 from handrail.store.ticket_memory import MemoryChange, MemoryRow
 from handrail.views.memories import (
     QUERY_CHARS_MAX,

@@ -15,13 +15,12 @@ from uuid_utils import uuid7
 
 from handrail.engine.commit.batch import CommandResult
 from handrail.engine.commit.gateway import CommandGateway, first_answer
-from handrail.engine.commit.run_change import decode_events
+from handrail.engine.commit.run_change import decode_events, new_bead_row
 from handrail.engine.dispatch.dispatch import result_text
 from handrail.engine.environment import StoreAccess
 from handrail.engine.errors import RefusedError
 from handrail.engine.notifier import ChangeNotifier
 from handrail.engine.queries.runs import PAGE_ENTRIES, RunReader
-from handrail.engine.services.beads import new_bead_row
 from handrail.engine.settings import EngineSettings
 from handrail.kernel.decision import Value
 from handrail.kernel.run import commands as c

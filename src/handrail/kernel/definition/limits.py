@@ -124,12 +124,12 @@ class Limits(Value, dict=True, gc=True):
     wait_deadline: int | float = WAIT_DEADLINE_SECONDS
     profile: str = "strict"
 
-    @property
+    @cached_property
     def judges_findings(self) -> bool:
         """Whether the soft rules look at what each step found, not at names and claims alone."""
         return self.profile in FINDING_PROFILES
 
-    @property
+    @cached_property
     def ordinary_steps(self) -> int | None:
         """`max_steps` without the one that is left for a conclusion, if there is more than one."""
         if self.max_steps is None or self.max_steps < 2 or not self.ladder.conclude:

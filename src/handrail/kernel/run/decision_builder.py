@@ -53,10 +53,11 @@ from handrail.kernel.stop.early_warnings import (
     WarningJudges,
     judge_warnings,
 )
-from handrail.kernel.stop.ladder import Judge, Nudge, is_due, judge_early, may_ask, may_conclude
+from handrail.kernel.stop.ladder import Judge, is_due, judge_early, may_ask, may_conclude
 from handrail.kernel.stop.ledger import assess_result, find_edge, short_key
 from handrail.kernel.stop.rules import (
     FiredRule,
+    Nudge,
     RuleContext,
     judge_handoff,
     judge_result,
@@ -157,6 +158,8 @@ class DecisionBuilder:
 
     def _warn_early(self, judges: WarningJudges, ctx: RuleContext) -> list[FiredRule]:
         """Record the warnings that are due where no rule fired; they stop nothing."""
+        if not ctx.limits.judges_findings:
+            return []
         for warning in judge_warnings(judges, ctx):
             self.warn(warning.code, warning.message, ctx.source or ctx.agent)
         return []

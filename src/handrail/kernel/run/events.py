@@ -15,9 +15,11 @@ from handrail.kernel.result import Result
 from handrail.kernel.run.state import Block, PendingApproval, Stop, Wait
 from handrail.kernel.stop import ledger as ledgers
 from handrail.kernel.stop.early_warnings import EARLY_CODES
-from handrail.kernel.stop.ladder import NUDGED, Nudge
 from handrail.kernel.stop.ledger import NO_ASSESSMENT, Assessment
-from handrail.kernel.stop.rules import StopRule
+from handrail.kernel.stop.rules import Nudge, StopRule
+
+NUDGED = "nudged"
+"""The code of the warning that is a nudge."""
 
 
 def _snake_case(name: str) -> str:

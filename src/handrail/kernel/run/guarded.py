@@ -58,9 +58,9 @@ from handrail.kernel.run.events import (
     warning_key,
 )
 from handrail.kernel.run.state import STOP_OPTIONS, ApprovalKind, Position, Run
-from handrail.kernel.stop.ladder import CONCLUSION_CHARS_MAX, Nudge, is_due
+from handrail.kernel.stop.ladder import CONCLUSION_CHARS_MAX, is_due
 from handrail.kernel.stop.ledger import continue_thread
-from handrail.kernel.stop.rules import RULES_BY_NAME, StopRule, terminal_status_of
+from handrail.kernel.stop.rules import RULES_BY_NAME, Nudge, StopRule, terminal_status_of
 
 NAME_CHARS_MAX = 200
 """Characters of the name of an agent, or of a milestone."""

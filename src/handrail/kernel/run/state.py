@@ -15,9 +15,8 @@ from handrail.kernel.definition.limits import Limits
 from handrail.kernel.definition.model import TerminalStatus
 from handrail.kernel.stop.alike import AlikeStep, EffectCall, stop_code
 from handrail.kernel.stop.best import BestResult, seal_best
-from handrail.kernel.stop.ladder import Nudge
 from handrail.kernel.stop.ledger import Ledger
-from handrail.kernel.stop.rules import RULE_ORDER, RULES_BY_NAME, FiredRule, StopRule
+from handrail.kernel.stop.rules import RULE_ORDER, RULES_BY_NAME, FiredRule, Nudge, StopRule
 
 ENGINE_KEYS = ("redispatch_requested", "last_run_at")
 """Keys of the bead's context that only the engine writes."""

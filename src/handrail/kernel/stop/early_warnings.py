@@ -64,9 +64,8 @@ EARLY_CODES = frozenset({*ON_HANDOFF, *ON_RESULT})
 
 
 def judge_warnings(judges: WarningJudges, ctx: RuleContext) -> list[EarlyWarning]:
-    """Return the warnings that are due at this moment, each once in a stretch."""
-    if not ctx.limits.judges_findings:
-        return []
+    """Return the warnings that are due at this moment, each once in a stretch. Only limits that
+    judge findings have warnings; callers ask first, because most moments have none."""
     return [
         EarlyWarning(code=code, message=message)
         for code, judge in judges.items()

@@ -23,13 +23,10 @@ from collections.abc import Callable, Iterable
 
 from msgspec.structs import replace
 
-from handrail.kernel.decision import Value
 from handrail.kernel.definition.limits import LIMITS, Limits
 from handrail.kernel.stop.ledger import Ledger
-from handrail.kernel.stop.rules import RULES_BY_NAME, FiredRule, RuleContext, StopRule
+from handrail.kernel.stop.rules import RULES_BY_NAME, FiredRule, Nudge, RuleContext, StopRule
 
-NUDGED = "nudged"
-"""The code of the warning that is a nudge."""
 NUDGES_MAX = 8
 """Nudges in one stretch."""
 CONCLUDING_TEXT = (
@@ -42,15 +39,6 @@ CONCLUSION_CHARS_MAX = 10_000
 """Characters of a conclusion that a stop keeps."""
 
 Judge = Callable[[RuleContext], list[FiredRule]]
-
-
-class Nudge(Value):
-    """A rule that is near: its count, its limit, and how many the limit leaves."""
-
-    rule: StopRule
-    count: int
-    limit: int
-    left: int
 
 
 def judge_early(judge: Judge, ctx: RuleContext, nudges: list[Nudge]) -> list[FiredRule]:

@@ -99,6 +99,15 @@ class FiredRule(Value):
     """The field of `Limits` that was reached, where it is not the row's first."""
 
 
+class Nudge(Value):
+    """A rule that is near: its count, its limit, and how many the limit leaves."""
+
+    rule: StopRule
+    count: int
+    limit: int
+    left: int
+
+
 class RuleContext(msgspec.Struct, frozen=True, gc=False):
     """The input of a rule: `evidence` for results, `source` and `target` for handoffs."""
 
