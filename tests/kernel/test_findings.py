@@ -85,6 +85,28 @@ def test_answers_are_compared_with_the_first_so_likeness_cannot_drift() -> None:
     assert len(set(answers)) > 1
 
 
+def test_a_reader_that_remembers_calls_reads_on_as_the_one_before() -> None:
+    texts = ["one page", PAGE, *(f"{PAGE} visitors {n}00" for n in range(1, 6)), "other", "\ud800"]
+    before, memories = FindingReader(), {}
+    for text in texts:
+        after = FindingReader()
+        after.remember(memories.items())
+        finding = after.read_call("agent", "search", "{}", text)
+        assert finding == before.read_call("agent", "search", "{}", text)
+        memory = after.recall(finding.key)
+        assert memory is not None
+        assert memory == before.recall(finding.key)
+        memories[finding.key] = memory
+    assert before.recall("another key") is None
+
+
+def test_what_a_reader_remembers_has_no_word_of_an_answer() -> None:
+    reader = FindingReader()
+    finding = reader.read_call("agent", "cat", "{}", "password hunter2 is secret")
+    encoded = msgspec.json.encode(reader.recall(finding.key)).decode()
+    assert not any(word in encoded for word in ("password", "hunter2", "secret"))
+
+
 def test_figures_alone_are_weak_news_a_bounded_number_of_times() -> None:
     answers = read_answers(*(f"{PAGE} visitors {n}00" for n in range(1, FIGURES_MAX + 4)))
     assert len({finding.answer for finding in answers}) == 1

@@ -152,6 +152,40 @@ def _judge_clock(ctx: RuleContext) -> list[FiredRule]:
     return [fired for fired in judge_step(ctx) if fired.rule is StopRule.MAX_DURATION]
 
 
+def _evidence_of(limits: Limits, finding: StepFinding | None) -> Evidence:
+    """Return a finding as evidence, in profiles that judge findings."""
+    if finding is None or not limits.judges_findings:
+        return NO_EVIDENCE
+    return Evidence(measured=True, findings=(finding,))
+
+
+def _early_warnings(judges: WarningJudges, ctx: RuleContext, now: datetime) -> list[Warned]:
+    """Return the warnings that are due; they stop nothing."""
+    if not ctx.limits.judges_findings:
+        return []
+    return [
+        Warned(at=now, code=warning.code, message=warning.message, step=ctx.step)
+        for warning in judge_warnings(judges, ctx)
+    ]
+
+
+class RunSnapshot(Value):
+    """A guarded run as it is kept between two processes; its events and the answers that its
+    reader remembers are kept apart.
+    """
+
+    ledger: Ledger
+    started_at: datetime
+    has_result: bool = False
+    last_agent: str = ""
+    stop: Stop | None = None
+    prompt: StepFinding | None = None
+    nudge: str = ""
+    first_wait: float | None = None
+    concluding: Stop | None = None
+    refused: HandedOff | None = None
+
+
 class Guard:
     """Stop rules, checked once, for any number of runs."""
 
@@ -385,6 +419,35 @@ class GuardedRun:
             )
         ]
 
+    def snapshot(self) -> RunSnapshot:
+        """Return what `resume` needs to go on with the run in another process."""
+        return RunSnapshot(
+            ledger=self._catch_up(),
+            started_at=self._started_at,
+            has_result=self._has_result,
+            last_agent=self._last_agent,
+            stop=self.stop,
+            prompt=self._prompt,
+            nudge=self._nudge_text or "",
+            first_wait=self._first_wait,
+            concluding=self._concluding,
+            refused=self._refused,
+        )
+
+    def resume(self, snapshot: RunSnapshot) -> None:
+        """Go on, as a run that has just begun, with one that another process has counted for. Its
+        events are those from here on.
+        """
+        self._ledger, self._started_at = snapshot.ledger, snapshot.started_at
+        self._has_result, self._last_agent = snapshot.has_result, snapshot.last_agent
+        self.stop, self._prompt = snapshot.stop, snapshot.prompt
+        self._nudge_text, self._first_wait = snapshot.nudge or None, snapshot.first_wait
+        self._concluding, self._refused = snapshot.concluding, snapshot.refused
+        self._fast_path = FastPath(self._ledger, self.limits)
+        self._deadline = self._compute_deadline()
+        if self.stop is not None or self._concluding is not None:
+            self._fast_path.moves_left = 0
+
     def thread_state(self) -> ThreadState:
         """Return what the next run of the same thread begins with."""
         return ThreadState(continue_thread(self._catch_up()), self.reader)
@@ -489,7 +552,7 @@ class GuardedRun:
             return self._ask_to_go_on(fired, source) or self._judge_handoff(source, target, reason)
         accepted = accepted and is_handoff_made(handoff_fired)
         if not fired:
-            self._warn_early(ON_HANDOFF, ctx, now)
+            self.events += _early_warnings(ON_HANDOFF, ctx, now)
         event = HandedOff(
             at=now,
             source=source,
@@ -565,7 +628,7 @@ class GuardedRun:
         names and claims alone, a wait is a step like any other.
         """
         finding = StepFinding(kind=FindingKind.CALL, key=digest_text(agent, for_), pending=True)
-        return self.record_result(agent, "", self._findings(finding), NO_USAGE)
+        return self.record_result(agent, "", _evidence_of(self.limits, finding), NO_USAGE)
 
     def recorded_text(self, text: str) -> str:
         """Return what is recorded of a text of the program."""
@@ -603,20 +666,16 @@ class GuardedRun:
         evidence = (
             self.tool_evidence(calls)
             if calls
-            else self._findings(read_text(self.reader, agent, text, quote=self.records_texts))
+            else _evidence_of(
+                self.limits, read_text(self.reader, agent, text, quote=self.records_texts)
+            )
         )
         if state is None:
             if evidence is NO_EVIDENCE and handoff is not None:
-                return self._findings(self.reader.read_handoff(agent, *handoff))
+                return _evidence_of(self.limits, self.reader.read_handoff(agent, *handoff))
             return evidence
         findings = (*evidence.findings, self.reader.read_state(agent, state))
         return replace(evidence, measured=True, findings=findings)
-
-    def _findings(self, finding: StepFinding | None) -> Evidence:
-        """Return a finding as evidence, in profiles that judge findings."""
-        if finding is None or not self.limits.judges_findings:
-            return NO_EVIDENCE
-        return Evidence(measured=True, findings=(finding,))
 
     def record_result(
         self,
@@ -716,18 +775,9 @@ class GuardedRun:
         if fired:
             return self._stop_run(fired, agent, now)
         self._record_nudges(now)
-        self._warn_early(ON_RESULT, ctx, now)
+        self.events += _early_warnings(ON_RESULT, ctx, now)
         self._refresh_fast_path()
         return None
-
-    def _warn_early(self, judges: WarningJudges, ctx: RuleContext, now: datetime) -> None:
-        """Record the warnings that are due; they stop nothing."""
-        if not self.limits.judges_findings:
-            return
-        self.events += [
-            Warned(at=now, code=warning.code, message=warning.message, step=ctx.step)
-            for warning in judge_warnings(judges, ctx)
-        ]
 
     def _waited(self, now: datetime) -> float:
         """Return the seconds since the first wait, which may be this one."""

@@ -27,6 +27,7 @@ import functools
 import hashlib
 import operator
 import re
+import zlib
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
@@ -155,8 +156,25 @@ class StepFinding(Value):
     """The call or the text in words, where texts are recorded."""
 
 
+class AnswerMemory(Value):
+    """An answer as it is stored between two processes: no word of it can be read."""
+
+    digest: str
+    words: tuple[int, ...]
+    figures: tuple[int, ...]
+
+
+class CallMemory(Value):
+    """The answers to one call, and how many of them differed in figures only."""
+
+    answers: tuple[AnswerMemory, ...]
+    figures: int = 0
+
+
 class _Answer:
-    """An answer as later ones are compared with it; words are taken when first needed."""
+    """An answer as later ones are compared with it; words are taken when first needed, as their
+    checksums.
+    """
 
     def __init__(self, digest: str, text: str) -> None:
         self.digest, self._text = digest, text
@@ -166,17 +184,34 @@ class _Answer:
         return frozenset(self._text.translate(_SEPARATORS).split())
 
     @functools.cached_property
-    def figures(self) -> frozenset[str]:
+    def figures(self) -> frozenset[int]:
         """Words with a digit."""
-        return frozenset(filter(_DIGIT.search, self._all_words))
+        return _checksums(filter(_DIGIT.search, self._all_words))
 
     @functools.cached_property
-    def words(self) -> frozenset[str]:
-        return self._all_words - self.figures
+    def words(self) -> frozenset[int]:
+        return _checksums(word for word in self._all_words if not _DIGIT.search(word))
+
+    @classmethod
+    def restore(cls, memory: AnswerMemory) -> "_Answer":
+        answer = cls(memory.digest, "")
+        answer.words, answer.figures = frozenset(memory.words), frozenset(memory.figures)
+        return answer
+
+    def to_memory(self) -> AnswerMemory:
+        return AnswerMemory(
+            digest=self.digest,
+            words=tuple(sorted(self.words)),
+            figures=tuple(sorted(self.figures)),
+        )
 
     def is_like(self, other: "_Answer") -> bool:
         common = len(self.words & other.words)
         return common >= ALIKE * (len(self.words) + len(other.words) - common)
+
+
+def _checksums(words: Iterable[str]) -> frozenset[int]:
+    return frozenset(zlib.crc32(word.encode(errors="replace")) for word in words)
 
 
 class _StateHistory:
@@ -194,6 +229,25 @@ class FindingReader:
         self._answers: OrderedDict[str, list[_Answer]] = OrderedDict()
         self._figures: dict[str, int] = {}
         self._states: OrderedDict[str, _StateHistory] = OrderedDict()
+
+    def recall(self, key: str) -> CallMemory | None:
+        """Return what is remembered of the call with this key, to be restored in another process;
+        None if that is nothing.
+        """
+        answers = self._answers.get(key)
+        if not answers:
+            return None
+        return CallMemory(
+            answers=tuple(answer.to_memory() for answer in answers),
+            figures=self._figures.get(key, 0),
+        )
+
+    def remember(self, memories: Iterable[tuple[str, CallMemory]]) -> None:
+        """Restore what was remembered of calls, by key, the call that was quiet longest first."""
+        for key, memory in memories:
+            self._answers[key] = [_Answer.restore(answer) for answer in memory.answers]
+            if memory.figures:
+                self._figures[key] = memory.figures
 
     def read_call(
         self,
