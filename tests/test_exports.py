@@ -20,6 +20,7 @@ EXPORTS = [
     "InvalidDefinition",
     "LimitReached",
     "LoopDetected",
+    "ModelCall",
     "NoProgress",
     "Person",
     "Refused",

@@ -12,6 +12,7 @@ from handrail.guard.errors import (
     NoProgress,
     Stopped,
 )
+from handrail.guard.prices import ModelCall
 from handrail.kernel.definition.limits import Constraints, StopRules
 from handrail.kernel.definition.model import TerminalStatus
 
@@ -85,6 +86,7 @@ __all__ = [
     "InvalidDefinition",
     "LimitReached",
     "LoopDetected",
+    "ModelCall",
     "NoProgress",
     "Person",
     "Refused",

@@ -75,7 +75,7 @@ def test_a_looping_team_is_shown_with_stop_counters_and_sequence():
         "proposed": "",
     }  # fmt: skip
     assert len(view["handoff_sequence"]) == 6
-    assert view["usage"] == {"tokens": 30, "cost": 1.5}
+    assert (view["usage"]["tokens"], view["usage"]["cost"]) == (30, 1.5)
     assert (view["duration"], view["ended_at"]) == (15.0, "2026-01-01T12:00:15Z")
     assert view["final_agent"] == "researcher"
 

@@ -19,11 +19,11 @@ from threading import RLock
 from typing import Any, NoReturn
 
 from handrail.guard.errors import stop_error
+from handrail.guard.prices import ModelCall, add_usages
 from handrail.guard.run import NO_USAGE, Guard, GuardedRun
 from handrail.guard.sanitising import describe_text
 from handrail.guard.tool_calls import ToolCall, to_text
 from handrail.kernel.definition.limits import ProfileName
-from handrail.kernel.result import FIGURE_MAX, Usage
 from handrail.kernel.run.state import Stop
 
 log = logging.getLogger("handrail.guard")
@@ -33,6 +33,7 @@ ANSWER_CHARS_MAX = 2_000
 TITLE_CHARS_MAX = 200
 DEFAULT_PROFILE: ProfileName = "observed"
 """What fills the limits that a guard's rules leave open: nobody wrote the program for the rules."""
+UNKNOWN_CALL = ModelCall()
 STREAM_END = object()
 """Marks the end of a stream."""
 
@@ -53,7 +54,7 @@ class RunWatch:
         self.stop: Stop | None = None
         self._lock = RLock()
         self._text = ""
-        self._tokens = 0
+        self._usage = NO_USAGE
         self.step_open = False
         """Whether a step is not recorded yet."""
         self._calls: list[ToolCall] = []
@@ -81,11 +82,10 @@ class RunWatch:
                     run.first_agent = source or agent
                 reason = run.recorded_text(reason)
                 if self.step_open:
-                    usage = Usage(tokens=self._tokens) if self._tokens else NO_USAGE
                     self.stop = run.record_handoff(
-                        source, agent, reason, answering_agent, self._text, usage
+                        source, agent, reason, answering_agent, self._text, self._usage
                     )
-                    self._text, self._tokens, self.step_open = "", 0, False
+                    self._text, self._usage, self.step_open = "", NO_USAGE, False
                 elif source:
                     self.stop = run.record_handoff(source, agent, reason)
             return self.stop
@@ -126,13 +126,14 @@ class RunWatch:
                 self._flush_step()
             return self.stop
 
-    def record_answer(self, text: str = "", tokens: int = 0) -> None:
-        """Record a model's answer."""
+    def record_answer(
+        self, text: str = "", tokens: int = 0, call: ModelCall = UNKNOWN_CALL
+    ) -> None:
+        """Record a model's answer; `call` says which model, and what its tokens are."""
         with self._lock:
             self._text, self.step_open = text[:ANSWER_CHARS_MAX], True
             self.records += 1
-            if tokens > 0:
-                self._tokens += int(tokens) if tokens < FIGURE_MAX else FIGURE_MAX
+            self._usage = add_usages(self._usage, self.run.pricing.price(call, tokens))
 
     def record_state(self, state: Mapping[str, Any] | str, text: str = "") -> None:
         """Record the state that the active agent left, and its text if no model's answer is
@@ -172,9 +173,8 @@ class RunWatch:
             state, self._state = self._state, None
             run = self.run
             evidence = run.read_step(agent, text, calls, state, handoff)
-            usage = Usage(tokens=self._tokens) if self._tokens else NO_USAGE
-            self.stop = run.record_result(agent, text, evidence, usage)
-            self._text, self._tokens, self.step_open = "", 0, False
+            self.stop = run.record_result(agent, text, evidence, self._usage)
+            self._text, self._usage, self.step_open = "", NO_USAGE, False
 
     @contextmanager
     def as_current(self) -> Generator[None]:

@@ -23,6 +23,13 @@ from msgspec.structs import replace
 
 from handrail.guard.errors import StoppedError, stop_error
 from handrail.guard.fast_path import FastPath
+from handrail.guard.prices import (
+    ModelPrices,
+    PriceList,
+    RunPricing,
+    is_installed,
+    refuse_without_prices,
+)
 from handrail.guard.sanitising import (
     RecordTexts,
     describe_text,
@@ -200,6 +207,7 @@ class Guard:
         record_texts: RecordTexts = "digests",
         token: str = "",
         answer_seconds: float = ANSWER_SECONDS_DEFAULT,
+        prices: ModelPrices | None = None,
     ) -> None:
         """Check the rules; raise ValueError, naming the limit, if a rule cannot be used.
 
@@ -218,6 +226,10 @@ class Guard:
         only length and digest are recorded, unless `record_texts` is "full". Names, evidence that
         the host reports, its reasons of handoffs and its questions to people are recorded as they
         are.
+
+        `prices` say what models cost: by model (input, output) of a million tokens, or a function
+        of a `ModelCall`, which returns None where it does not know; else the extra
+        `handrail[prices]` is asked. Calls are priced where `prices` or `max_cost` are set.
         """
         if record_texts not in get_args(RecordTexts):
             raise ValueError(f"record_texts is {record_texts!r}; say 'digests' or 'full'")
@@ -235,6 +247,10 @@ class Guard:
         self.dry_run, self.record_texts = dry_run, record_texts
         self.clock, self.record, self.token = clock, record, token
         self.answer_seconds = answer_seconds
+        limits_cost = checked.max_cost is not UNSET and checked.max_cost is not None
+        if limits_cost and prices is None and not is_installed():
+            refuse_without_prices("max_cost")
+        self.prices = PriceList(prices) if limits_cost or prices is not None else None
         self.threads = ThreadStates()
         self.last: GuardedRun | None = None
         """The run that began last: its report, its stop, its id where it was recorded."""
@@ -381,7 +397,7 @@ class GuardedRun:
         """The agent that has the turn first, if that is known before the first event."""
         self.server_end: tuple[TerminalStatus, Stop] | None = None
         """How the run was ended on the server; the run ends here at its next step."""
-        self._answer_seconds = guard.answer_seconds
+        self._answer_seconds, self.pricing = guard.answer_seconds, RunPricing(guard.prices)
         self.limits = limits = limits or guard.limits()
         self.dry_run, self.records_texts = guard.dry_run, guard.record_texts == "full"
         self.would_have: list[WouldHave] = []
@@ -477,6 +493,7 @@ class GuardedRun:
             symbol
             and fast_path.moves_left > 0
             and self.server_end is None
+            and not self.pricing.unknown
             and (usage is None or (fast_path.usage_only and agent == source))
             and (not self.records_texts or (text.isascii() and "\0" not in text))
             and (not reason or _is_storable(reason))
@@ -592,7 +609,7 @@ class GuardedRun:
         if self.limits.judges_findings and measured_evidence is not NO_EVIDENCE:
             findings = read_evidence(agent, measured_evidence)
             measured_evidence = replace(measured_evidence, findings=findings)
-        checked_usage = _convert(usage, Usage) if usage else NO_USAGE
+        checked_usage = self.pricing.complete(_convert(usage, Usage)) if usage else NO_USAGE
         milestone, task = milestone and safe_name(milestone), task and safe_name(task)
         return self.record_result(
             agent, text, measured_evidence, checked_usage, milestone=milestone, task=task
@@ -700,6 +717,7 @@ class GuardedRun:
         if (
             evidence is NO_EVIDENCE
             and fast_path.usage_only
+            and not self.pricing.unknown
             and not milestone
             and fast_path.moves_left > 0
             and tokens < fast_path.tokens_max
@@ -759,6 +777,7 @@ class GuardedRun:
             )
         )
         self._last_agent = agent
+        self.events += self.pricing.take_warnings(now, step)
         ledger = self._catch_up()
         ctx = RuleContext(
             ledger,

@@ -20,6 +20,7 @@ import msgspec
 from handrail.kernel.decision import Refusal, refuse
 from handrail.kernel.result import (
     FIGURE_MAX,
+    MODEL_CHARS_MAX,
     RETRY_SECONDS_MAX,
     RETRY_SECONDS_MIN,
     WAITS_FOR_CHARS_MAX,
@@ -105,7 +106,10 @@ def find_bad_figures(result: Result) -> str:
     """Describe the first invalid value in the usage or evidence; "" if all are valid."""
     usage, evidence = result.usage, result.evidence
     if is_bad_usage(usage):
-        return f"tokens or cost of the usage are not within 0 and {FIGURE_MAX:,}"
+        return (
+            f"a figure of the usage is not within 0 and {FIGURE_MAX:,}, or the name of its model "
+            f"is longer than {MODEL_CHARS_MAX} characters"
+        )
     if evidence.score is not None and not -FIGURE_MAX <= evidence.score <= FIGURE_MAX:
         return f"the score {evidence.score:g} is not within {-FIGURE_MAX:,} and {FIGURE_MAX:,}"
     if not 0 <= result.retry_after <= RETRY_SECONDS_MAX:
@@ -118,12 +122,20 @@ def find_bad_figures(result: Result) -> str:
     if any(len(path) > PATH_CHARS_MAX for path in evidence.files or ()):
         return f"a path of the evidence is longer than {PATH_CHARS_MAX:,} characters"
     texts = [evidence.files, evidence.failures, evidence.ticket_state, checks]
+    texts += [usage.model, usage.provider]
     return find_json_problem([value for value in texts if value])
 
 
 def is_bad_usage(usage: Usage) -> bool:
     """Whether a figure is out of range. NaN is out of every range."""
-    return not (0 <= usage.tokens <= FIGURE_MAX and 0 <= usage.cost <= FIGURE_MAX)
+    return not (
+        0 <= usage.tokens <= FIGURE_MAX
+        and 0 <= usage.cost <= FIGURE_MAX
+        and 0 <= usage.input_tokens <= FIGURE_MAX
+        and 0 <= usage.output_tokens <= FIGURE_MAX
+        and 0 <= usage.unpriced_calls <= FIGURE_MAX
+        and len(usage.model) <= MODEL_CHARS_MAX >= len(usage.provider)
+    )
 
 
 def result_bytes_max(dispatches: int) -> int:

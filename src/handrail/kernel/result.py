@@ -50,9 +50,24 @@ NO_EVIDENCE = Evidence()
 """Empty evidence, as most results have: nothing to compare or to count."""
 
 
+MODEL_CHARS_MAX = 200
+"""Characters of the name of a model, or of its provider."""
+ModelName = Annotated[str, Meta(max_length=MODEL_CHARS_MAX)]
+
+
 class Usage(Value):
+    """What a result has used: `tokens` are all of them, and `cost` is in the currency of the
+    prices."""
+
     tokens: Annotated[int, _NonNegativeFigure] = 0
     cost: Annotated[int, _NonNegativeFigure] | Annotated[float, _NonNegativeFigure] = 0.0
+    input_tokens: Annotated[int, _NonNegativeFigure] = 0
+    output_tokens: Annotated[int, _NonNegativeFigure] = 0
+    unpriced_calls: Annotated[int, _NonNegativeFigure] = 0
+    """Calls of models whose price is not known, which `cost` leaves out."""
+    model: ModelName = ""
+    """The model called last."""
+    provider: ModelName = ""
 
 
 class Outcome(StrEnum):

@@ -37,12 +37,13 @@ from handrail.views.view_types import (
     LastProgress,
     LoopCounter,
     RunTotals,
+    RunUsageView,
     RunWarning,
     Step,
     TransitionView,
-    UsageView,
     View,
     WouldHaveDone,
+    run_usage,
 )
 
 WHY_CHARS_MAX = 300
@@ -87,7 +88,7 @@ class RunReport(View):
     duration: float
     """Seconds from the start to the last event; `running` without waits for people and pauses."""
     running: float
-    usage: UsageView
+    usage: RunUsageView
     handoff_sequence: tuple[Handoff, ...]
     warnings: tuple[RunWarning, ...]
     iterations: tuple[Iteration, ...]
@@ -139,7 +140,7 @@ def build_report(events: Sequence[RunEvent]) -> RunReport:
         ended_at=run.ended_at,
         duration=(events[-1].at - run.started_at).total_seconds(),
         running=running,
-        usage=UsageView(tokens=run.ledger.tokens, cost=float(run.ledger.cost)),
+        usage=run_usage(run.ledger),
         handoff_sequence=handoffs,
         warnings=stepping.warnings(events),
         iterations=history.iterations(events),
@@ -234,6 +235,8 @@ def report_markdown(report: RunReport) -> str:
 
 def _facts_table(report: RunReport) -> str:
     usage_text = f"{report.usage.tokens} tokens, cost {report.usage.cost:g}"
+    if report.usage.unpriced_calls:
+        usage_text += f" without {report.usage.unpriced_calls} calls of models without a price"
     last = report.last_progress
     rows = [
         ("status", report.terminal_status or report.status),

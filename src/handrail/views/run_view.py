@@ -29,10 +29,11 @@ from handrail.views.view_types import (
     LoopCounter,
     RedirectView,
     RuleCount,
+    RunUsageView,
     RunWarning,
-    UsageView,
     View,
     WouldHaveDone,
+    run_usage,
 )
 
 
@@ -80,7 +81,7 @@ class RunSummary(View, kw_only=True):
     terminal_status: str | None
     stop: StopView | None
     final_agent: str
-    usage: UsageView
+    usage: RunUsageView
     last_progress_step: int
     total_steps: int
     waits: RunWaits = RunWaits()
@@ -164,7 +165,7 @@ def run_summary(plan: Plan, run: Run, now: datetime) -> RunSummary:
         terminal_status=run.terminal_status,
         stop=stop_view(run.stop),
         final_agent=run.final_agent,
-        usage=UsageView(tokens=run.ledger.tokens, cost=float(run.ledger.cost)),
+        usage=run_usage(run.ledger),
         last_progress_step=run.ledger.last_progress_step,
         total_steps=run.ledger.steps,
         waits=run_waits(run),

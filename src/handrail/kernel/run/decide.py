@@ -150,7 +150,8 @@ def _is_trivially_valid(command: RunCommand) -> bool:
     if result.evidence != NO_EVIDENCE or is_bad_usage(result.usage):
         return False
     texts = result.text, result.to, result.reason, result.task, result.question, result.marker
-    return are_simple_texts(command.agent, command.malformed, *texts)
+    model = result.usage.model, result.usage.provider
+    return are_simple_texts(command.agent, command.malformed, *texts, *model)
 
 
 def _validate_command(command: RunCommand) -> Refusal | None:

@@ -232,6 +232,8 @@ class Warned(Event):
     rung: str = ""
     step: int = 0
     """The step, where a guard has counted it."""
+    subject: str = ""
+    """The model whose price is not known, or the budget that is nearly spent."""
 
 
 def nudge_event(at: datetime, nudge: Nudge) -> Warned:
@@ -272,6 +274,11 @@ RunEvent = (
 GuardedEvent = Reported | HandedOff | Warned | Ended
 """What a guard reports of a run after its beginning."""
 
+PRICE_UNKNOWN = "price_unknown"
+BUDGET_NEARLY_SPENT = "budget_80"
+SPENDING_CODES = frozenset({PRICE_UNKNOWN, BUDGET_NEARLY_SPENT})
+"""Codes of warnings that are given once in a stretch for each model, or each budget."""
+
 MEASURE_NEUTRAL = (Warned, ClocksPushed, HeardOf, Patched, Migrated)
 """Events that leave the measure unchanged."""
 HUMAN_ACTS = (Paused, Resumed, Reasked)
@@ -282,6 +289,8 @@ def warning_key(event: Warned) -> str:
     """Return by what a warning is known that is given once in a stretch; empty for any other."""
     if event.code in EARLY_CODES:
         return event.code
+    if event.code in SPENDING_CODES:
+        return f"{event.code}:{event.subject}"
     return f"{event.code}:{event.rule}" if event.rule is not None else ""
 
 

@@ -68,6 +68,8 @@ AGENTS_MAX, EDGES_MAX = 200, 1_000
 """Per team: each new one makes a version of its definition."""
 RUNGS = ("nudge", "ask", "conclude", "stop")
 """What a rule may do, in the order in which it comes to it."""
+WARNINGS_MAX = 100
+"""Warnings of one stretch, of those that are given once."""
 STEPS_MAX = 100_000
 """Per run, if its limits allow more."""
 GUARDED_ROLE_PREFIX = "guarded:"
@@ -227,6 +229,8 @@ def _warning_problem(event: Warned) -> str:
         return "a warning is of no step that a run can have"
     if not warning_key(event) or event.rung not in ("", *RUNGS):
         return f"a guard does not warn of '{event.code[:40]}'"
+    if problem := _name_problem(event.subject):
+        return problem
     if event.rule is not None and event.code != f"would_{event.rung}":
         return f"'{event.code[:40]}' is no warning of a dry run"
     return ""
@@ -292,7 +296,7 @@ class GuardedHistory:
     def _add_warned(self, event: Warned) -> None:
         """Record a warning, after the result that it follows; drop more than a guard gives."""
         ledger = self._builder.run.ledger
-        is_new = warning_key(event) not in ledger.warned
+        is_new = warning_key(event) not in ledger.warned and len(ledger.warned) < WARNINGS_MAX
         if is_due(ledger, event.nudge) if event.nudge is not None else is_new:
             times = [event.at, *(last.at for last in self._builder.events[-1:])]
             self._builder.emit(replace(event, at=max(times)))

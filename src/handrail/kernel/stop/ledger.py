@@ -184,6 +184,9 @@ class Ledger(Value):
     tokens_step: int = 0
     """The last step that used tokens; 0 if none did."""
     cost_step: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    unpriced_calls: int = 0
     repeats: Repeats = NO_REPEATS
     """What came again, in profiles that judge findings."""
     best: BestResult | None = None
@@ -317,7 +320,7 @@ def add_result(
         ledger = open_epoch(ledger, assessment, step)
     if assessment.claim_refused:
         ledger = replace(ledger, claims_refused=True)
-    if usage.tokens or usage.cost:
+    if usage.tokens or usage.cost or usage.unpriced_calls:
         ledger = add_usage(ledger, ((step, usage),))
     if limits.tool_limits and evidence != NO_EVIDENCE:
         tool_calls = add_tool_calls(ledger.tool_calls, limits.tool_limits, step, evidence)
@@ -418,12 +421,26 @@ def add_usage(ledger: Ledger, usages: Iterable[tuple[int, Usage]]) -> Ledger:
     """Return the ledger after these (step, usage) pairs."""
     tokens, cost = ledger.tokens, ledger.cost
     tokens_step, cost_step = ledger.tokens_step, ledger.cost_step
+    input_tokens, output_tokens = ledger.input_tokens, ledger.output_tokens
+    unpriced_calls = ledger.unpriced_calls
     for step, usage in usages:
+        input_tokens += usage.input_tokens
+        output_tokens += usage.output_tokens
+        unpriced_calls += usage.unpriced_calls
         if usage.tokens:
             tokens, tokens_step = tokens + usage.tokens, step
         if usage.cost:
             cost, cost_step = cost + usage.cost, step
-    return replace(ledger, tokens=tokens, cost=cost, tokens_step=tokens_step, cost_step=cost_step)
+    return replace(
+        ledger,
+        tokens=tokens,
+        cost=cost,
+        tokens_step=tokens_step,
+        cost_step=cost_step,
+        input_tokens=input_tokens,
+        output_tokens=output_tokens,
+        unpriced_calls=unpriced_calls,
+    )
 
 
 def add_nudge(ledger: Ledger, rule: str) -> Ledger:
@@ -582,6 +599,9 @@ def renew(ledger: Ledger) -> Ledger:
         cost=ledger.cost,
         tokens_step=ledger.tokens_step,
         cost_step=ledger.cost_step,
+        input_tokens=ledger.input_tokens,
+        output_tokens=ledger.output_tokens,
+        unpriced_calls=ledger.unpriced_calls,
         repeats=renew_repeats(ledger.repeats),
         visited=ledger.visited,
         claims={"created": 1} if "created" in ledger.claims else {},
