@@ -5,11 +5,14 @@
 2. Runs fail separately: the batch leaves out a run whose command raises, as if nothing had happened
    to the run, and the caller gets the error.
 3. A clock that ran while no engine was alive is pushed before anything else happens to its run.
+4. A batch that takes long to decide ends early, and leaves its other commands to the next one: the
+   event loop serves others between two batches.
 """
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
+from time import perf_counter
 from typing import Any
 
 from msgspec.structs import replace
@@ -43,6 +46,8 @@ log = logging.getLogger("handrail.engine")
 Outage = tuple[datetime, datetime]
 CHUNK_STREAMS = 100
 """Streams that go from their commands to their writes together."""
+DECIDING_SECONDS_MAX = 0.1
+"""After so long, the commands that are not decided yet are postponed."""
 
 
 class CommandResult(Value):
@@ -119,6 +124,8 @@ class Batch:
         """Runs that were loaded for this batch."""
         self.stale: set[str] = set()
         """Runs whose cached copy was out of date."""
+        self.postponed: list[CommandJob] = []
+        """Jobs that this batch had no time for; they are not among its `jobs` any more."""
 
     def add_lock(self, stream: str, row: LockRow | None, now: datetime) -> None:
         """Add a lock. Its holder could not send a sign of life while no engine was alive."""
@@ -169,9 +176,12 @@ class Batch:
             streams.setdefault(job.stream, []).append(job)
         writes: list[StreamWrite] = []
         names = list(streams)
+        deadline = perf_counter() + DECIDING_SECONDS_MAX
         for start in range(0, len(names), CHUNK_STREAMS):
             self._decide_chunk(
-                {name: streams[name] for name in names[start : start + CHUNK_STREAMS]}, now
+                {name: streams[name] for name in names[start : start + CHUNK_STREAMS]},
+                now,
+                deadline,
             )
             for name in names[start : start + CHUNK_STREAMS]:
                 change = self.changes.get(name)
@@ -180,12 +190,22 @@ class Batch:
                         writes.append(change.build_write())
                     except Exception as error:  # an event that cannot be encoded has not happened
                         self.fail_stream(name, error)
+        if self.postponed:
+            postponed = set(self.postponed)
+            self.jobs = [job for job in self.jobs if job not in postponed]
         return writes
 
-    def _decide_chunk(self, streams: dict[str, list[CommandJob]], now: datetime) -> None:
+    def _decide_chunk(
+        self, streams: dict[str, list[CommandJob]], now: datetime, deadline: float
+    ) -> None:
+        is_late = bool(self.postponed)
         for jobs in streams.values():
             for job in jobs:
-                self._decide_command(job, now)
+                if is_late:
+                    self.postponed.append(job)
+                else:
+                    self._decide_command(job, now)
+                    is_late = perf_counter() > deadline
         for name in streams:
             change = self.changes.get(name)
             if change is not None and change.events:

@@ -241,6 +241,7 @@ class GroupCommitter:
             offers = await self._reserve_dispatches()
             await self._load(batch, offers)
             writes = batch.decide(offers, self.clock())
+            self._jobs.extendleft(reversed(batch.postponed))
             if unconfirmed := batch.unconfirmed_answers():
                 loaded_runs = await self._access.call(self._store.runs.load, unconfirmed)
                 heads = {stream: stored.row.head for stream, stored in loaded_runs.items()}

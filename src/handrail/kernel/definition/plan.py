@@ -24,7 +24,7 @@ from handrail.kernel.definition.checks import (
     team_warnings,
     workflow_warnings,
 )
-from handrail.kernel.definition.condition import Condition, ConditionResult
+from handrail.kernel.definition.condition import Condition, ConditionBudget, ConditionResult
 from handrail.kernel.definition.feasibility import Slack, compute_slack, slack_warnings
 from handrail.kernel.definition.graph import Graph
 from handrail.kernel.definition.limits import Limits, resolve_limits, scale_limits
@@ -135,13 +135,15 @@ class Plan:
             return step_id in self.agents and not is_review_step
         return step_id in self.graph.index
 
-    def evaluate(self, expression: str, context: Mapping[str, Any]) -> ConditionResult:
+    def evaluate(
+        self, expression: str, context: Mapping[str, Any], budget: ConditionBudget
+    ) -> ConditionResult:
         if not expression:
             return ALWAYS_TRUE
         condition = self._conditions.get(expression)
         if condition is None:
             condition = self._conditions[expression] = Condition(expression)
-        return condition.evaluate(context)
+        return condition.evaluate(context, budget)
 
     def limits_for(self, scope: object) -> Limits:
         """Return the limits of a run whose bead has this `task_scope`."""

@@ -257,7 +257,7 @@ def _start(builder: DecisionBuilder, run: Run | None, command: Start) -> Refusal
             step_id=step_id,
             blocks={} if is_team else workflow.blocks_around(plan, step_id),
             limits=plan.limits_for(command.context.get("task_scope")),
-            task=_choose_first_task(plan, step_id, command) if is_team else "",
+            task=_choose_first_task(builder, step_id, command) if is_team else "",
             title=command.title,
             description=command.description,
             filed_by=command.filed_by,
@@ -271,10 +271,10 @@ def _start(builder: DecisionBuilder, run: Run | None, command: Start) -> Refusal
     return None
 
 
-def _choose_first_task(plan: Plan, step_id: str, command: Start) -> str:
-    context = {**command.context, "phase": plan.team.initial_phase}
-    tasks = plan.agents[step_id].tasks
-    return next((task.id for task in tasks if plan.evaluate(task.when, context).holds), "")
+def _choose_first_task(builder: DecisionBuilder, step_id: str, command: Start) -> str:
+    context = {**command.context, "phase": builder.plan.team.initial_phase}
+    tasks = builder.plan.agents[step_id].tasks
+    return next((task.id for task in tasks if builder.evaluate(task.when, context).holds), "")
 
 
 def _require_holder(

@@ -6,12 +6,14 @@ and after.
 """
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import datetime
+from typing import Any
 
 import msgspec
 
 from handrail.kernel.decision import Value
+from handrail.kernel.definition.condition import ConditionBudget, ConditionResult
 from handrail.kernel.definition.model import TerminalStatus
 from handrail.kernel.definition.plan import Plan
 from handrail.kernel.result import Result
@@ -69,6 +71,7 @@ _encode = msgspec.json.Encoder(order="deterministic").encode
 
 
 class DecisionBuilder:
+    _condition_budget: ConditionBudget | None = None
     _nudges: tuple[Nudge, ...] = ()
     """Rules that are near, to be recorded if the run goes on."""
 
@@ -78,6 +81,11 @@ class DecisionBuilder:
         self.events: list[RunEvent] = []
         self.fault = ""
         """Why the result of this decision is unusable."""
+
+    def evaluate(self, expression: str, context: Mapping[str, Any]) -> ConditionResult:
+        """Evaluate a condition on what this decision may spend on all of its conditions."""
+        self._condition_budget = self._condition_budget or ConditionBudget()
+        return self.plan.evaluate(expression, context, self._condition_budget)
 
     def emit(self, event: RunEvent) -> None:
         self.run = evolve(self.run, event)

@@ -270,7 +270,7 @@ def choose_task(builder: DecisionBuilder, agent: Agent, task_id: str) -> Task | 
     context = {**builder.run.context, "phase": builder.run.phase}
     fitting: list[Task] = []
     for task in agent.tasks:
-        condition = builder.plan.evaluate(task.when, context)
+        condition = builder.evaluate(task.when, context)
         if condition.error:
             builder.warn(
                 "condition_error",

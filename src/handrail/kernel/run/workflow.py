@@ -41,7 +41,7 @@ def leave(builder: DecisionBuilder, step_id: str, outcome: str, reason: str, by:
         return
     taken: list[str] = []
     for expression, target in edges:
-        condition = builder.plan.evaluate(expression, builder.run.context)
+        condition = builder.evaluate(expression, builder.run.context)
         if condition.error:
             builder.warn(
                 "condition_error",
