@@ -153,6 +153,16 @@ def test_a_database_made_before_the_first_release_is_refused(
         PostgresStore(postgres_url)
 
 
+@pytest.mark.parametrize("read_only", [False, True])
+def test_a_database_of_another_build_with_the_same_number_is_refused(
+    postgres_url: str, store: PostgresStore, read_only: bool
+):
+    with psycopg.connect(postgres_url) as db:
+        db.execute("ALTER TABLE beads DROP COLUMN due_at")
+    with complaint(postgres_url, "'beads' has no column 'due_at'", "another build"):
+        PostgresStore(postgres_url, read_only=read_only)
+
+
 def test_who_only_reads_makes_nothing(postgres_url: str):
     with complaint(postgres_url, "schema 0", "handrail serve"):
         PostgresStore(postgres_url, read_only=True)

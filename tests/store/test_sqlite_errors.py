@@ -85,6 +85,13 @@ def one_made_before_the_first_release(path: Path) -> None:
         db.execute("PRAGMA user_version = 4")
 
 
+def one_of_another_build(path: Path) -> None:
+    filled(path)
+    with closing(sqlite3.connect(path)) as db:
+        db.executescript("DROP INDEX beads_due; ALTER TABLE beads DROP COLUMN due_at")
+        db.execute("PRAGMA journal_mode = DELETE")
+
+
 def a_broken_header(path: Path) -> None:
     filled(path)
     with path.open("r+b") as file:
@@ -108,6 +115,7 @@ def a_broken_schema(path: Path) -> None:
         (another_programs_with_a_log, "is a database of another program; name another file"),
         (one_made_before_the_first_release, "before Handrail 0.1.0 (schema 4), which cannot"),
         (a_newer_one, f"newer Handrail (schema {KNOWN + 1}; this one knows {KNOWN}); upgrade"),
+        (one_of_another_build, "its table 'beads' has no column 'due_at': another build"),
         (a_broken_header, "name a Handrail database"),
         (a_broken_schema, "restore a backup with `handrail db restore FILE`"),
     ],

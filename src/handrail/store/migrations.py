@@ -7,7 +7,9 @@ in memory for each row that it checks, which takes longer than writing the row. 
 option STRICT.
 """
 
+import functools
 import re
+from collections.abc import Collection
 from importlib import resources
 
 from handrail.store.queries import Dialect
@@ -27,6 +29,8 @@ SQLITE_TYPES = {
 _COLUMN_TYPE = re.compile(rf"(?m)^(  \w+) ({'|'.join(SQLITE_TYPES)})\b")
 _NUMBERED_KEY = re.compile(r"\bbigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY\b")
 _VALUE_LIST = re.compile(r"(?<![.\w])(\w+) IN\s+\(([^()]+)\)")
+_TABLE = re.compile(r"(?ms)^CREATE TABLE (\w+) \(\n(.*?)^\)")
+_SQLITE_COLUMN = re.compile(rf"(?m)^  (\w+) (?:{'|'.join(set(SQLITE_TYPES.values()))})\b")
 _SQLITE_OPTIONS = re.compile(r"(?m)^\) STRICT[^;]*;")
 
 
@@ -56,6 +60,28 @@ def _translate(text: str, dialect: Dialect) -> str:
 
 NEWEST_SCHEMA_VERSION = PRERELEASE_SCHEMA_VERSION + len(read_migrations("sqlite"))
 """The version that all migrations lead to."""
+
+
+def check_columns(display_name: str, columns: Collection[tuple[str, str]]) -> None:
+    """Raise if a column is missing: a database of a development version may have this number."""
+    missing = [name for name in _newest_columns() if name not in columns]
+    if missing:
+        table, column = missing[0]
+        raise StoreError(
+            f"{display_name} says that it has schema {NEWEST_SCHEMA_VERSION}, but its table "
+            f"'{table}' has no column '{column}': another build of Handrail made it; open it "
+            "with that one, or name a new database"
+        )
+
+
+@functools.cache
+def _newest_columns() -> list[tuple[str, str]]:
+    """Return the tables' columns, as the migrations make them for both databases."""
+    columns: list[tuple[str, str]] = []
+    for text in read_migrations("sqlite"):
+        for table in _TABLE.finditer(text):
+            columns += [(table[1], column[1]) for column in _SQLITE_COLUMN.finditer(table[2])]
+    return columns
 
 
 def outdated_schema_error(display_name: str, version: int) -> StoreError:

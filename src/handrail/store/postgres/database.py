@@ -11,6 +11,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from handrail.store.migrations import (
     NEWEST_SCHEMA_VERSION,
+    check_columns,
     check_schema_version,
     outdated_schema_error,
     read_migrations,
@@ -157,6 +158,7 @@ def prepare_schema(
             if read_only:
                 raise outdated_schema_error(display_name, version)
             _migrate(db, display_name)
+        _check_columns(db, display_name)
     except psycopg.Error as error:
         raise store_error(error, display_name) from error
     settings = {"fsync": fsync, "full_page_writes": full_pages}
@@ -174,6 +176,15 @@ def _read_schema_version(db: PostgresConnection, display_name: str) -> int:
     version = (row[0] if row else None) or 0
     check_schema_version(display_name, version)
     return version
+
+
+def _check_columns(db: PostgresConnection, display_name: str) -> None:
+    columns = db.execute(
+        "SELECT table_name::text, column_name::text FROM information_schema.columns"
+        " WHERE table_schema = current_schema()",
+        prepare=False,
+    )
+    check_columns(display_name, set(columns.fetchall()))
 
 
 def _migrate(db: PostgresConnection, display_name: str) -> None:

@@ -9,6 +9,7 @@ from time import monotonic, sleep
 
 from handrail.store.migrations import (
     NEWEST_SCHEMA_VERSION,
+    check_columns,
     check_schema_version,
     outdated_schema_error,
     read_migrations,
@@ -73,10 +74,12 @@ def _prepare_schema(db: sqlite3.Connection, path: str, *, read_only: bool) -> No
     if read_only:
         if version < NEWEST_SCHEMA_VERSION:
             raise outdated_schema_error(path, version)
+        _check_columns(db, path)
         return
     db.execute("BEGIN IMMEDIATE")
     try:
         _migrate(db, _read_schema_version(db, path))  # again: another process may have been first
+        _check_columns(db, path)
         db.execute("DELETE FROM engines WHERE false")  # fails if the file is not writable
         db.execute("COMMIT")
     except BaseException:
@@ -113,6 +116,14 @@ def _read_schema_version(db: sqlite3.Connection, path: str) -> int:
         raise StoreError(f"{path} is a database of another program; name another file")
     check_schema_version(path, version)
     return version
+
+
+def _check_columns(db: sqlite3.Connection, path: str) -> None:
+    columns = db.execute(
+        "SELECT t.name, c.name FROM sqlite_master t, pragma_table_info(t.name) c"
+        " WHERE t.type = 'table'"
+    )
+    check_columns(path, set(columns))
 
 
 def _migrate(db: sqlite3.Connection, version: int) -> None:
