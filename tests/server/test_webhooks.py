@@ -417,6 +417,12 @@ async def test_a_webhook_for_which_too_much_waits_is_disabled(
         "https://192.168.0.1/x",
         "https://100.64.0.1/x",
         "https://0.0.0.0/x",
+        "https://192.0.0.8/x",
+        "https://[fec0::1]/x",
+        "https://[::127.0.0.1]/x",
+        "https://[5f00::1]/x",
+        "https://[3fff::1]/x",
+        "https://[2002:7f00:1::]/x",
         "https://2130706433/x",
         "http://example.com/x",
         "ftp://example.com/x",
@@ -452,6 +458,8 @@ async def test_a_name_that_points_inside_later_is_not_followed_there(
     assert str(target.url) == "https://93.184.215.14:8443/x"
     assert (target.host, target.name) == ("example.com:8443", "example.com")
     assert is_public("93.184.215.14")
+    assert is_public("2606:2800:220:1::1")
+    assert is_public("::ffff:93.184.215.14")
 
 
 # Links for people

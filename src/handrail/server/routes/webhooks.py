@@ -52,12 +52,12 @@ from handrail.views.view_types import Page
 
 URL_CHARS_MAX = 2_000
 RESOLVE_SECONDS_MAX = 5.0
-TRANSLATED_NETWORKS = (
-    ipaddress.ip_network("64:ff9b::/96"),
-    ipaddress.ip_network("64:ff9b:1::/48"),
-    ipaddress.ip_network("2002::/16"),
-    ipaddress.ip_network("2001::/32"),
+GLOBAL_UNICAST = ipaddress.ip_network("2000::/3")
+"""The only IPv6 addresses that are given to hosts of the internet."""
+SPECIAL_NETWORKS = tuple(
+    map(ipaddress.ip_network, ("192.0.0.0/24", "2001::/32", "2002::/16", "3fff::/20"))
 )
+"""Of protocols, tunnels to IPv4 addresses, and documentation; `ipaddress` takes them for public."""
 """IPv6 addresses that stand for an arbitrary IPv4 address."""
 
 
@@ -115,10 +115,11 @@ async def resolve_target(url: httpx.URL, *, private: bool) -> WebhookTarget:
 def is_public(address: str) -> bool:
     parsed = ipaddress.ip_address(address.partition("%")[0])
     if isinstance(parsed, ipaddress.IPv6Address):
-        if any(parsed in network for network in TRANSLATED_NETWORKS):
-            return False
         parsed = parsed.ipv4_mapped or parsed
-    return parsed.is_global and not parsed.is_multicast
+    if parsed.version == 6 and parsed not in GLOBAL_UNICAST:
+        return False
+    is_special = any(parsed in network for network in SPECIAL_NETWORKS)
+    return parsed.is_global and not parsed.is_multicast and not is_special
 
 
 log = logging.getLogger("handrail.http")
