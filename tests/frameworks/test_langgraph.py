@@ -320,7 +320,7 @@ def test_a_stop_is_logged_in_one_short_line(caplog):
     with pytest.raises(LoopDetected):
         guarded(ping_pong()).invoke({"seen": []})
     [said] = [record.getMessage() for record in caplog.records]
-    assert said.endswith("GraphBubbleUp('the guarded run is over: repeated_pattern')")
+    assert said.endswith("LoopDetectedError('the guarded run is over: repeated_pattern')")
 
 
 def test_a_tool_that_hands_over_is_no_evidence():

@@ -51,13 +51,13 @@ def _invoke_graph(team: Any, input_text: str) -> Any:
     """
     state: Any = _parse_object(input_text, None)
     input_keys: list[str] = [
-        channel for channel in team.graph.channels if channel.isidentifier() and channel[0] != "_"
+        channel for channel in team.channels if channel.isidentifier() and channel[0] != "_"
     ]
     if state is None and input_keys and "messages" not in input_keys:
         message = f"the graph takes {', '.join(input_keys)}, and no messages"
         example = f'{{"{input_keys[0]}": …}}'
         raise TeamInputError(f"{message}; give its input as a JSON object: --input '{example}'")
-    thread = {"configurable": {"thread_id": uuid4().hex}} if team.graph.checkpointer else None
+    thread = {"configurable": {"thread_id": uuid4().hex}} if team.checkpointer else None
     return team.invoke(state or {"messages": [("user", input_text)]}, thread)
 
 

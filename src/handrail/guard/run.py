@@ -323,6 +323,22 @@ class Guard:
         finally:
             self._end_run(run, team, thread)
 
+    def callback(self, name: str = "") -> Any:
+        """Return a LangChain callback handler that guards every graph it hears of, such as in
+        `graph.with_config(callbacks=[guard.callback()])`. `name` is the team's; else the graph's.
+        """
+        from handrail.guard.langgraph import make_callback  # imported late: not all use LangGraph
+
+        return make_callback(self, name)
+
+    def middleware(self, name: str = "") -> Any:
+        """Return a middleware for LangChain's `create_agent`, which guards the agent and tells its
+        model of a rule that is near. `name` is the agent's; else its own.
+        """
+        from handrail.guard.langgraph import make_middleware  # imported late, as above
+
+        return make_middleware(self, name)
+
     def _end_run(self, run: "GuardedRun", team: str, thread: str) -> None:
         """Keep what the thread's next run begins with, and complete the record."""
         if thread:
