@@ -21,7 +21,7 @@ from langgraph.graph import START, StateGraph
 from langgraph.types import interrupt
 from pydantic_ai import Agent, DeferredToolRequests
 from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart
-from pydantic_ai.models.function import FunctionModel
+from pydantic_ai.models.function import DeltaToolCall, FunctionModel
 from strands import Agent as StrandsAgent
 from strands import tool as strands_tool
 from strands.hooks import BeforeToolCallEvent
@@ -187,6 +187,45 @@ def test_a_tool_of_pydantic_ai_runs_if_a_person_allows_it(server, guard, said, r
     assert asked == ['clerk wants to call pay({"euros":5})']
 
 
+@pytest.mark.parametrize("streamed", [False, True])
+def test_a_pydantic_agent_asks_inside_its_run_and_each_tool_runs_once(server, guard, streamed):
+    calls = iter([ToolCallPart("pay", {"euros": 5}, "a"), ToolCallPart("pay", {"euros": 7}, "b")])
+
+    def answer(messages, info) -> ModelResponse:
+        return ModelResponse(list(calls) or [TextPart("paid")])
+
+    async def stream(messages, info):
+        response = answer(messages, info)
+        for index, part in enumerate(response.parts):
+            yield (
+                part.content
+                if isinstance(part, TextPart)
+                else {index: DeltaToolCall(part.tool_name, part.args_as_json_str())}
+            )
+
+    agent = Agent(FunctionModel(answer, stream_function=stream), name="clerk")
+    paid = []
+
+    @agent.tool_plain(requires_approval=True)
+    def pay(euros: int) -> str:
+        paid.append(euros)
+        return f"{euros} paid"
+
+    async def run() -> str:
+        guarded = guard_pydantic_ai.guarded(agent, guard)
+        if not streamed:
+            return (await guarded.run("pay both")).output
+        async with guarded.run_stream_events("pay both") as events:
+            async for _ in events:
+                pass
+        return events.result.output
+
+    with somebody(server, "ok", "no") as asked:
+        assert asyncio.run(run()) == "paid"
+    assert paid == [5]
+    assert len(asked) == 2
+
+
 class SavesOnce(strands.Stub):
     """A model that calls a tool once, and is done."""
 
@@ -221,6 +260,33 @@ def test_an_interrupt_of_strands_is_resumed_with_what_a_person_says(server, guar
     assert asked == ["approval: may it be saved?"]
     assert heard == ["this once"]
     assert result.status.value == "completed"
+
+
+def test_a_stream_of_strands_goes_on_after_a_person_s_answer(server, guard):
+    saved = []
+
+    @strands_tool
+    def save(section: int) -> str:
+        """Saves a section."""
+        saved.append(section)
+        return f"section {section} is saved"
+
+    def approve(event: BeforeToolCallEvent) -> None:
+        if event.tool_use["name"] == "save":
+            event.interrupt("approval", reason="may it be saved?")
+
+    model = SavesOnce(Script(SCENES[0]), "writer")
+    writer = StrandsAgent(name="writer", model=model, tools=[save], callback_handler=None)
+    writer.hooks.add_callback(BeforeToolCallEvent, approve)
+
+    async def results() -> list[str]:
+        stream = strands.adapter.guarded(writer, guard).stream_async("write")
+        return [piece["result"].stop_reason async for piece in stream if "result" in piece]
+
+    with somebody(server, "yes") as asked:
+        assert asyncio.run(results()) == ["end_turn"]
+    assert asked == ["approval: may it be saved?"]
+    assert saved == [1]
 
 
 def asked_of(guard: Guard | None, executor, name: str = "asking workflow", **options):

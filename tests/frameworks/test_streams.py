@@ -1,10 +1,10 @@
-"""Nothing is streamed past the guard: a stream is guarded, or refused with what to do instead."""
+"""Nothing is streamed past the guard. Streams of Pydantic AI: test_framework_objects.py."""
 
 import asyncio
 from typing import Any
 
 import pytest
-from benchmarks.same_mistake import agent_framework, autogen, openai_agents, pydantic_ai, strands
+from benchmarks.same_mistake import agent_framework, autogen, openai_agents, strands
 from benchmarks.same_mistake.scenes import SCENES, Script
 from tests.frameworks.test_langgraph import ping_pong
 
@@ -105,10 +105,3 @@ def test_a_stream_that_ends_by_itself_is_done_and_one_that_is_left_is_on_record_
     assert guard.last.report().terminal_status == "done_success"
     asyncio.run(run(3))
     assert guard.last.stop.reason == "the stream was left before its end"
-
-
-def test_streams_that_cannot_be_guarded_are_refused_with_what_to_do():
-    agent = pydantic_ai.adapter.guarded(pydantic_ai.agent(Script(PAIR), "planner"))
-    for call in (agent.run_stream, agent.run_stream_events, agent.run_stream_sync, agent.iter):
-        with pytest.raises(NotImplementedError, match="call `run`"):
-            call("go")

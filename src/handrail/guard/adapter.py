@@ -13,7 +13,7 @@ import importlib
 import logging
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Generator, Iterator, Mapping
-from contextlib import aclosing, closing, contextmanager
+from contextlib import aclosing, closing, contextmanager, nullcontext
 from contextvars import ContextVar
 from threading import RLock
 from typing import Any, NoReturn
@@ -177,11 +177,12 @@ class RunWatch:
             self._text, self._usage, self.step_open = "", NO_USAGE, False
 
     @contextmanager
-    def as_current(self) -> Generator[None]:
-        """Make this the watched run inside the block; a run that starts its own is not part of
-        it.
+    def as_current(self, chain: tuple[str, ...] | None = None) -> Generator[None]:
+        """Make this the watched run inside the block, with this agent at the end of the chain that
+        called it; a run that starts its own is not part of it.
         """
-        chain = _agent_chain.get() if current_watch.get() is self else ()
+        if chain is None:
+            chain = _agent_chain.get() if current_watch.get() is self else ()
         before, chain_before = current_watch.set(self), _agent_chain.set(chain)
         try:
             yield
@@ -200,8 +201,8 @@ class RunWatch:
                 yield piece
 
     async def iterate_async(self, pieces: Any) -> AsyncIterator[Any]:
-        """Like `iterate`, for asynchronous iterators."""
-        async with aclosing(pieces):
+        """Like `iterate`, for asynchronous iterators; not all of them can be closed."""
+        async with aclosing(pieces) if hasattr(pieces, "aclose") else nullcontext():
             while True:
                 with self.as_current():
                     piece = await anext(pieces, STREAM_END)
@@ -284,27 +285,43 @@ def watching_agent(
 
     For programs that loop over agents themselves, or agents that call others.
     """
-    watch = current_watch.get()
-    if watch is not None:
-        with _agent_call(watch, agent):
-            yield watch
-        watch.raise_if_stopped()
-        return
-    with watching(guard or Guard(), agent, task, thread) as watch, _agent_call(watch, agent):
+    with (
+        watching_agent_stream(guard, agent, task, thread) as (watch, chain),
+        watch.as_current(chain),
+    ):
         yield watch
 
 
 @contextmanager
-def _agent_call(watch: RunWatch, agent: str) -> Generator[None]:
+def watching_agent_stream(
+    guard: Guard | None, agent: str, task: object = "", thread: object = ""
+) -> Generator[tuple[RunWatch, tuple[str, ...]]]:
+    """Like `watching_agent`, for streams: what the caller does between two pieces is outside the
+    agent's part. With the watch comes the agent's chain, for `as_current`.
+    """
+    watch = current_watch.get()
+    if watch is not None:
+        with _agent_call(watch, agent, _agent_chain.get()) as chain:
+            yield watch, chain
+        watch.raise_if_stopped()
+        return
+    with (
+        watching_stream(guard or Guard(), agent, task, thread) as watch,
+        _agent_call(watch, agent, ()) as chain,
+    ):
+        yield watch, chain
+
+
+@contextmanager
+def _agent_call(
+    watch: RunWatch, agent: str, callers: tuple[str, ...]
+) -> Generator[tuple[str, ...]]:
     """Let an agent work; an agent that another one called gives the turn back at the end."""
-    callers = _agent_chain.get()
     watch.enter_call(callers, agent)
-    before = _agent_chain.set((*callers, agent))
     try:
         watch.raise_if_stopped()
-        yield
+        yield (*callers, agent)
     finally:
-        _agent_chain.reset(before)
         watch.leave_call(callers, agent)
 
 

@@ -19,7 +19,7 @@ messages so far, as `partial`.
 
 import functools
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from copy import copy
 from typing import Any, NoReturn
@@ -33,42 +33,48 @@ from handrail.guard.adapter import (
     watching_stream,
 )
 from handrail.guard.approvals import ASKS_PER_RUN_MAX, ask_person_async, is_yes
+from handrail.guard.framework_object import FrameworkObject, first_argument
 from handrail.guard.run import Guard
 
 EXTRA = "agent-framework"
+MESSAGE_NAMES = ("message", "messages")
+"""What workflows and agents call their first parameter."""
 INTERNAL_SOURCE_PREFIX = "internal:"
 """The framework's name for the source of a workflow's input, and of an answer to it."""
 
 
-class GuardedAgentFrameworkTeam:
-    """A workflow, or an agent, with a guard around it."""
+class GuardedAgentFrameworkTeam(FrameworkObject):
+    """A workflow, or an agent, with a guard around its runs; in all else it is the team itself."""
 
-    def __init__(self, team: Any, guard: Guard, name: str) -> None:
-        self.team, self.guard, self.name = team, guard, name
-
-    def run(self, message: Any = None, *, stream: bool = False, **options: Any) -> Any:
+    def run(self, *args: Any, stream: bool = False, **options: Any) -> Any:
         """Like `team.run(message)`, or `team.run(message, stream=True)`; raises `Stopped` when a
         rule ends the run.
         """
         if not stream:
-            return self._run_to_end(message, options)
-        streams = list[Any]()
+            return self._run_to_end(args, options)
+        _add_hooks(self.wrapped, {})
+        pieces: Any = self.wrapped.run(*args, stream=True, **options)
         stream_type: Any = import_framework("agent_framework", EXTRA).ResponseStream
 
         def final_response(_: object) -> Any:
-            return streams[0].get_final_response()
+            return pieces.get_final_response()
 
-        return stream_type(self._stream(message, options, streams), finalizer=final_response)
+        return stream_type(self._stream(pieces, args, options), finalizer=final_response)
 
-    async def _run_to_end(self, message: Any, options: dict[str, Any]) -> Any:
-        with watching(self.guard, self.name, message, _thread(options)) as watch:
-            run = await _begin_run(watch, self.team)
+    async def _run_to_end(self, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
+        with self._watching(watching, args, options) as watch:
+            run = await _begin_run(watch, self.wrapped)
             with run.as_current():
                 try:
-                    watch.partial = await self.team.run(message, **options)
+                    watch.partial = await self.wrapped.run(*args, **options)
+                    options = {
+                        name: option
+                        for name, option in options.items()
+                        if name not in MESSAGE_NAMES
+                    }
                     async for answers in _answer_requests(watch):
                         resume_options = {**options, "checkpoint_id": None, "responses": answers}
-                        watch.partial = await self.team.run(**resume_options)
+                        watch.partial = await self.wrapped.run(**resume_options)
                     run.end(watch.partial)
                 except Exception:
                     if watch.stop is None:
@@ -77,27 +83,34 @@ class GuardedAgentFrameworkTeam:
         return watch.partial
 
     async def _stream(
-        self, message: Any, options: dict[str, Any], streams: list[Any]
+        self, pieces: Any, args: tuple[Any, ...], options: dict[str, Any]
     ) -> AsyncIterator[Any]:
-        with watching_stream(self.guard, self.name, message, _thread(options)) as watch:
-            run = await _begin_run(watch, self.team)
-            stream: Any = self.team.run(message, stream=True, **options)
-            streams.append(stream)
+        with self._watching(watching_stream, args, options) as watch:
+            run = await _begin_run(watch, self.wrapped)
             try:
                 while True:
                     with watch.as_current(), run.as_current():
-                        piece = await anext(stream, STREAM_END)
+                        piece = await anext(pieces, STREAM_END)
                     if piece is STREAM_END:
                         break
                     yield piece
-                run.end(None if run.records_itself else await stream.get_final_response())
+                run.end(None if run.records_itself else await pieces.get_final_response())
                 watch.begin_step()  # so that a stop by the last answer has the partial result, too
             except Exception:
                 if watch.stop is None:
                     raise
             finally:
-                await _close_stream(stream)
+                await _close_stream(pieces)
             await run.restore()
+
+    def _watching(
+        self,
+        watch_run: Callable[..., AbstractContextManager[RunWatch]],
+        args: tuple[Any, ...],
+        options: dict[str, Any],
+    ) -> AbstractContextManager[RunWatch]:
+        message = first_argument(args, options, *MESSAGE_NAMES)
+        return watch_run(self.run_guard, self.run_name, message, _thread(options))
 
 
 def _thread(options: dict[str, Any]) -> str:

@@ -27,6 +27,7 @@ from types import FrameType
 from typing import Any
 
 from handrail.guard.adapter import RunWatch, import_framework, to_text, watching_stream
+from handrail.guard.framework_object import FrameworkObject
 from handrail.guard.run import Guard
 
 log = logging.getLogger("handrail.guard")
@@ -55,11 +56,8 @@ USER = "user"
 """The sender of a task; not a member of the team, unless an agent has that name."""
 
 
-class GuardedAutoGenTeam:
-    """A team with a guard around it."""
-
-    def __init__(self, team: Any, guard: Guard, name: str) -> None:
-        self.team, self.guard, self.name = team, guard, name
+class GuardedAutoGenTeam(FrameworkObject):
+    """A team, or one agent, with a guard around its runs; in all else it is the team itself."""
 
     async def run(self, *, task: Any = None, **options: Any) -> Any:
         """Like `team.run(task=task)`; raises `Stopped` when a rule ends the run."""
@@ -74,13 +72,11 @@ class GuardedAutoGenTeam:
         base = import_framework("autogen_agentchat.base", EXTRA)
         token = _make_token(options.pop("cancellation_token", None))
         options |= {"task": task, "cancellation_token": token}
-        with watching_stream(self.guard, self.name, task) as watch:
-            messages_so_far, recorder = (
-                list[Any](),
-                _MessageRecorder(watch, self.team, task),
-            )
+        with watching_stream(self.run_guard, self.run_name, task) as watch:
+            messages_so_far = list[Any]()
+            recorder = _MessageRecorder(watch, self.wrapped, task)
             task_messages = _task_message_count(options)
-            stream: Any = watch.iterate_async(self.team.run_stream(**options))
+            stream: Any = watch.iterate_async(self.wrapped.run_stream(**options))
             async with aclosing(stream) as messages:
                 try:
                     async for message in messages:
@@ -99,7 +95,7 @@ class GuardedAutoGenTeam:
             if watch.stop is not None:
                 reason = f"{watch.stop.rule}: {watch.stop.reason}"
                 watch.partial = base.TaskResult(messages=messages_so_far, stop_reason=reason)
-                await _reset_team(self.team)
+                await _reset_team(self.wrapped)
 
 
 def guarded(team: Any, guard: Guard | None = None, *, name: str = "") -> GuardedAutoGenTeam:

@@ -24,9 +24,12 @@ from typing import Any
 
 from handrail.guard.adapter import RunWatch, refuse_stream, watching
 from handrail.guard.approvals import ASKS_PER_RUN_MAX, ask_person, ask_person_async, is_yes
+from handrail.guard.framework_object import FrameworkObject, first_argument
 from handrail.guard.run import Guard
 from handrail.kernel.run.state import Stop
 
+INPUT_NAMES = ("inputs", "messages")
+"""What crews, flows and agents call their first parameter."""
 INSTALL_HINT = "pip install crewai, in an environment of its own"
 DELEGATION_TOOLS = ("delegate_work_to_coworker", "ask_question_to_coworker")
 """Tools by which an agent lets another one work."""
@@ -46,52 +49,60 @@ THREAD_JOIN_SECONDS = 10.0
 """Time for tasks in threads, after a stop, to reach their next model or tool."""
 
 
-class GuardedCrewAITeam:
-    """A Crew, a Flow or an Agent with a guard around it."""
+class GuardedCrewAITeam(FrameworkObject):
+    """A Crew, a Flow or an Agent with a guard around its runs; in all else it is the team
+    itself.
+    """
 
-    def __init__(self, team: Any, guard: Guard, name: str) -> None:
-        self.team, self.guard, self.name = team, guard, name
-
-    def kickoff(self, inputs: Any = None, **options: Any) -> Any:
+    def kickoff(self, *args: Any, **options: Any) -> Any:
         """Like `team.kickoff(inputs)`; raises `Stopped` when a rule ends the run."""
-        with self._run(inputs) as run:
+        with self._run(args, options) as run:
             try:
-                run.watch.partial = self.team.kickoff(*_as_args(inputs), **options)
+                run.watch.partial = self.wrapped.kickoff(*args, **options)
             except Exception:
                 run.settle()
                 raise
         return run.watch.partial
 
-    async def kickoff_async(self, inputs: Any = None, **options: Any) -> Any:
+    async def kickoff_async(self, *args: Any, **options: Any) -> Any:
         """Like `team.kickoff_async(inputs)`; raises `Stopped` when a rule ends the run."""
-        return await self._kickoff_awaited(self.team.kickoff_async, inputs, options)
+        return await self._kickoff_awaited(self.wrapped.kickoff_async, args, options)
 
-    async def akickoff(self, inputs: Any = None, **options: Any) -> Any:
+    async def akickoff(self, *args: Any, **options: Any) -> Any:
         """Like `team.akickoff(inputs)`; raises `Stopped` when a rule ends the run."""
-        return await self._kickoff_awaited(self.team.akickoff, inputs, options)
+        return await self._kickoff_awaited(self.wrapped.akickoff, args, options)
 
     def kickoff_for_each(self, inputs: list[Any], **options: Any) -> list[Any]:
         """Like `crew.kickoff_for_each(inputs)`, each a run of its own; a stop ends the rest."""
-        copies = (GuardedCrewAITeam(self.team.copy(), self.guard, self.name) for _ in inputs)
-        return [
-            team_copy.kickoff(team_inputs, **options)
-            for team_copy, team_inputs in zip(copies, inputs, strict=True)
-        ]
+        return [self._copy().kickoff(team_inputs, **options) for team_inputs in inputs]
+
+    async def kickoff_for_each_async(self, inputs: list[Any], **options: Any) -> list[Any]:
+        """Like `crew.kickoff_for_each_async(inputs)`, each a run of its own."""
+        runs = [self._copy().kickoff_async(team_inputs, **options) for team_inputs in inputs]
+        return await asyncio.gather(*runs)
+
+    async def akickoff_for_each(self, inputs: list[Any], **options: Any) -> list[Any]:
+        """Like `crew.akickoff_for_each(inputs)`, each a run of its own."""
+        runs = [self._copy().akickoff(team_inputs, **options) for team_inputs in inputs]
+        return await asyncio.gather(*runs)
+
+    def _copy(self) -> "GuardedCrewAITeam":
+        return GuardedCrewAITeam(self.wrapped.copy(), self.run_guard, self.run_name)
 
     async def _kickoff_awaited(
-        self, kickoff: Callable[..., Any], inputs: Any, options: dict[str, Any]
+        self, kickoff: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any]
     ) -> Any:
-        with self._run(inputs) as run:
+        with self._run(args, options) as run:
             try:
-                run.watch.partial = await kickoff(*_as_args(inputs), **options)
+                run.watch.partial = await kickoff(*args, **options)
             except Exception:
                 await run.settle_async()
                 raise
         return run.watch.partial
 
     @contextmanager
-    def _run(self, inputs: Any) -> Generator["_CrewRun"]:
-        if getattr(self.team, "stream", False):
+    def _run(self, args: tuple[Any, ...], options: dict[str, Any]) -> Generator["_CrewRun"]:
+        if getattr(self.wrapped, "stream", False):
             refuse_stream("a team with stream=True", "be guarded and not streamed")
         hooks, events = _import_crewai("crewai.hooks.dispatch"), _import_crewai("crewai.events")
         for event, handler in EVENT_HANDLERS.items():
@@ -108,7 +119,8 @@ class GuardedCrewAITeam:
             ]
             for point, hook in points.items()
         }
-        with watching(self.guard, self.name, inputs or "") as watch:
+        inputs = first_argument(args, options, *INPUT_NAMES)
+        with watching(self.run_guard, self.run_name, inputs or "") as watch:
             run = _CrewRun(watch)
             reset_token = _current_scope.set(_CrewScope(run, _ActiveTeam(None, "", None), "", ""))
             try:
@@ -194,10 +206,6 @@ def _import_crewai(module: str) -> Any:
         raise ModuleNotFoundError(
             f"CrewAI is not installed; {INSTALL_HINT}", name=error.name
         ) from None
-
-
-def _as_args(inputs: Any) -> tuple[Any, ...]:
-    return () if inputs is None else (inputs,)
 
 
 class _CrewRun:

@@ -66,7 +66,7 @@ def _kickoff_team(team: Any, input_text: str) -> Any:
 
     An agent gets the text itself.
     """
-    is_agent = hasattr(team.team, "role")
+    is_agent = hasattr(team, "role")
     return team.kickoff(
         input_text if is_agent else _parse_object(input_text, {"input": input_text})
     )

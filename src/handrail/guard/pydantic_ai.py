@@ -1,106 +1,123 @@
-"""Guard Pydantic AI: agents, watched node by node as their runs are iterated.
+"""Guard Pydantic AI: agents, watched by a capability that each of their runs gets.
 
     helper = guarded(agent)
     await helper.run("what is the weather?")
 
-A single agent is guarded as it stands: its model calls and tools are the steps of one turn. Agents
-that hand over to each other do so in a program of the user's own; `watching` is around it, and
-every guarded agent that runs inside it takes the turn:
+A guarded agent is a `WrapperAgent` of the framework: it runs, streams and iterates as the agent
+does, and what the guard does not change is the agent's own. A single agent is guarded as it stands:
+its model calls and tools are the steps of one turn. Agents that hand over to each other do so in a
+program of the user's own; `watching` is around it, and every guarded agent that runs inside it
+takes the turn:
 
     with watching(Guard(), "two agents"):
         while not done:
             result = await guarded(agents[name]).run(task)
 
 An agent that another agent's tool runs gets the turn, and gives it back. The server that records
-the run asks for a tool's approval; without a server, and if the tool is deferred, the request ends
-the agent's run and is its result, as without a guard.
+the run asks for tools' approvals, inside the run and in streams, too; without a server the
+framework decides what a request for an approval means.
 
 What a stop leaves: the messages so far, as `partial`.
 """
 
-import asyncio
 import functools
-from collections.abc import Coroutine, Generator
-from contextlib import contextmanager
+import inspect
+from collections.abc import AsyncGenerator, Callable, Generator
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
 from contextvars import ContextVar
-from typing import Any, NoReturn
+from typing import Any, cast
 
 from handrail.guard.adapter import (
     RunWatch,
     import_framework,
-    refuse_stream,
     to_text,
     watching,
-    watching_agent,
+    watching_agent_stream,
 )
 from handrail.guard.approvals import ASKS_PER_RUN_MAX, ask_person_async, is_yes
 from handrail.guard.run import Guard
+from handrail.guard.tool_calls import declares_effect
 
 EXTRA = "pydantic-ai"
-STREAM_HANDLER_OPTION = "event_stream_handler"
 
 __all__ = ["GuardedPydanticAgent", "guarded", "watching"]
 
 
 class GuardedPydanticAgent:
-    """An agent with a guard around its runs."""
+    """An agent with a guard around its runs. Streams and `run_sync` are made of these two calls."""
+
+    OWN_ATTRIBUTES = frozenset({"run_guard", "run_name"})
+    wrapped: Any
 
     def __init__(self, agent: Any, guard: Guard | None, name: str) -> None:
-        self.agent, self.guard, self.name = agent, guard, name
+        super().__init__(agent)  # pyright: ignore[reportCallIssue] - of the framework's wrapper
+        self.run_guard, self.run_name = guard, name
 
-    async def run(self, user_prompt: Any = None, **options: Any) -> Any:
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or name in self.OWN_ATTRIBUTES or name == "wrapped":
+            raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
+        return getattr(self.wrapped, name)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if name in self.OWN_ATTRIBUTES or "wrapped" not in self.__dict__:
+            object.__setattr__(self, name, value)
+        else:
+            setattr(self.wrapped, name, value)
+
+    async def __aenter__(self) -> Any:
+        await self.wrapped.__aenter__()
+        return self
+
+    async def run(self, user_prompt: Any = None, *, infer_name: bool = True, **options: Any) -> Any:
         """Like `agent.run(user_prompt)`; raises `Stopped` when a rule ends the run."""
-        with (
-            watching_agent(self.guard, self.name, user_prompt, _thread(options)) as watch,
-            _recording(watch) as recorder,
-        ):
-            result = await self._run(recorder, user_prompt, options)
+        if infer_name:
+            self._infer_own_name()
+        with self._watching(user_prompt, options) as recorder, recorder.as_current():
+            result = await self.wrapped.run(
+                user_prompt, infer_name=False, **recorder.with_capability(options)
+            )
             recorder.set_partial(result)
-            for _ in range(ASKS_PER_RUN_MAX):
-                calls = _requested_approvals(result)
-                replies = [
-                    await ask_person_async(watch, _question_text(watch, call)) for call in calls
-                ]
-                watch.raise_if_stopped()
-                if not replies or None in replies:
-                    break
-                resume_options = options | _resume_options(result, replies)
-                result = await self._run(recorder, None, resume_options)
-                recorder.set_partial(result)
         return result
 
-    async def _run(
-        self, recorder: "_NodeRecorder", user_prompt: Any, options: dict[str, Any]
-    ) -> Any:
-        """Run the agent by iteration, which costs least.
+    @asynccontextmanager
+    async def iter(
+        self, user_prompt: Any = None, *, infer_name: bool = True, **options: Any
+    ) -> AsyncGenerator[Any]:
+        """Like `agent.iter(user_prompt)`; raises `Stopped` when a rule ends the run."""
+        with self._watching(user_prompt, options) as recorder:
+            options = recorder.with_capability(options)
+            async with self.wrapped.iter(user_prompt, infer_name=infer_name, **options) as run:
+                yield run
+                recorder.record_streamed_answer(run.all_messages())
 
-        A run with a stream handler cannot be iterated; there the guard is a capability of the run.
-        """
-        recorder.begin_run()
-        if options.get(STREAM_HANDLER_OPTION) or self.agent.event_stream_handler:
-            capabilities = [*(options.get("capabilities") or ()), _capability_class()(recorder)]
-            return await self.agent.run(user_prompt, **options | {"capabilities": capabilities})
-        options = {
-            name: option for name, option in options.items() if name != STREAM_HANDLER_OPTION
-        }
-        async with self.agent.iter(user_prompt, **options) as run:
-            async for node in run:
-                recorder.record_node(node, run.all_messages())
-                recorder.deliver_nudge(node, run)
-        return run.result
+    def to_web(self, *args: Any, **options: Any) -> Any:
+        """Like `agent.to_web()`; each message runs this guarded agent."""
+        agent_class = cast("Any", type(self.wrapped))
+        return agent_class.to_web(self, *args, **options)
 
-    def run_sync(self, user_prompt: Any = None, **options: Any) -> Any:
-        """Like `agent.run_sync(user_prompt)`; raises `Stopped` when a rule ends the run."""
-        return _run_until_complete(self.run(user_prompt, **options))
+    def _infer_own_name(self) -> None:
+        """Name an agent without a name after the caller's variable, as the framework does."""
+        frame = inspect.currentframe()
+        if self.wrapped.name is None and frame is not None:
+            self._infer_name(frame.f_back)
 
-    def run_stream(self, *args: Any, **options: Any) -> NoReturn:
-        refuse_stream("agent.run_stream", "call `run`, or be guarded and not streamed")
-
-    iter = run_stream_events = run_stream_sync = run_stream
+    def _watching(
+        self, user_prompt: Any, options: dict[str, Any]
+    ) -> "AbstractContextManager[_NodeRecorder]":
+        name = self.run_name or self.wrapped.name or "agent"
+        return _recording(self.run_guard, name, user_prompt, _thread(options))
 
 
 def guarded(agent: Any, guard: Guard | None = None, *, name: str = "") -> GuardedPydanticAgent:
-    return GuardedPydanticAgent(agent, guard, name or agent.name or "agent")
+    return _wrapper_class()(agent, guard, name)
+
+
+@functools.cache
+def _wrapper_class() -> Any:
+    """Make the class of guarded agents; this works only where the framework is installed."""
+    base = import_framework("pydantic_ai.agent", EXTRA).WrapperAgent
+    name = GuardedPydanticAgent.__name__
+    return type(name, (GuardedPydanticAgent, base), {"__module__": __name__})
 
 
 def _thread(options: dict[str, Any]) -> str:
@@ -113,70 +130,46 @@ def _thread(options: dict[str, Any]) -> str:
     return next(filter(None, ids), "")
 
 
-def _requested_approvals(result: Any) -> list[Any]:
-    """Return the tool calls that need an approval, if the run waits for nothing else."""
-    requests = result.output
-    request_type = import_framework("pydantic_ai", EXTRA).DeferredToolRequests
-    return [] if not isinstance(requests, request_type) or requests.calls else requests.approvals
-
-
-def _question_text(watch: RunWatch, call: Any) -> str:
-    return f"{watch.active_agent} wants to call {call.tool_name}({to_text(call.args)})"
-
-
-def _resume_options(result: Any, replies: list[Any]) -> dict[str, Any]:
-    """Return people's replies as options of the run that goes on."""
-    denied_type = import_framework("pydantic_ai", EXTRA).ToolDenied
-    approvals = {
-        call.tool_call_id: is_yes(reply) or denied_type(reply.text)
-        for call, reply in zip(result.output.approvals, replies, strict=True)
-    }
-    results = result.output.build_results(approvals=approvals)
-    return {"message_history": result.all_messages(), "deferred_tool_results": results}
-
-
-def _run_until_complete(coroutine: "Coroutine[Any, Any, Any]") -> Any:
-    """Run in the current loop, as the agent's own `run_sync`: a model's connections belong to
-    it.
-    """
-    try:
-        loop = asyncio.get_event_loop()
-    except RuntimeError:
-        loop = None
-    if loop is None or loop.is_closed():
-        loop = asyncio.new_event_loop()
-        asyncio.set_event_loop(loop)
-    return loop.run_until_complete(coroutine)
-
-
 _active_watch: ContextVar[RunWatch | None] = ContextVar("handrail_pydantic_ai", default=None)
 """The watched run that the agent in this context belongs to."""
 
 
 @contextmanager
-def _recording(watch: RunWatch) -> Generator["_NodeRecorder"]:
+def _recording(
+    guard: Guard | None, name: str, user_prompt: Any, thread: str
+) -> Generator["_NodeRecorder"]:
     """Record an agent's part. The partial result is that of the outermost agent."""
-    is_nested = _active_watch.get() is watch
-    reset_token = _active_watch.set(watch)
-    try:
-        yield _NodeRecorder(watch, sets_partial=not is_nested)
-    finally:
-        _active_watch.reset(reset_token)
+    with watching_agent_stream(guard, name, user_prompt, thread) as (watch, chain):
+        yield _NodeRecorder(watch, chain, sets_partial=_active_watch.get() is not watch)
 
 
 class _NodeRecorder:
     """Maps nodes to steps and tool calls."""
 
-    def __init__(self, watch: RunWatch, *, sets_partial: bool) -> None:
-        self.watch, self.sets_partial = watch, sets_partial
-        self.begin_run()
-
-    def begin_run(self) -> None:
-        """Begin a run of the agent; after an approval it begins with the model's earlier answer."""
+    def __init__(self, watch: RunWatch, chain: tuple[str, ...], *, sets_partial: bool) -> None:
+        self.watch, self.chain, self.sets_partial = watch, chain, sets_partial
         self.requested_calls: dict[str, Any] = {}
         """Calls that the model has requested."""
+        self.effect_ids: set[str] = set()
+        """Calls of tools that are declared to be destructive."""
         self.awaits_answer = False
         """Whether a model's answer is due."""
+        self.asks = 0
+        """How often a person was asked."""
+
+    def with_capability(self, options: dict[str, Any]) -> dict[str, Any]:
+        capabilities = [*(options.get("capabilities") or ()), _capability_class()(self)]
+        return {**options, "capabilities": capabilities}
+
+    @contextmanager
+    def as_current(self) -> Generator[None]:
+        """Make what runs inside the block part of this agent's part."""
+        reset_token = _active_watch.set(self.watch)
+        try:
+            with self.watch.as_current(self.chain):
+                yield
+        finally:
+            _active_watch.reset(reset_token)
 
     def set_partial(self, partial: Any) -> None:
         if self.sets_partial:
@@ -193,41 +186,79 @@ class _NodeRecorder:
         elif response is not None:
             self.requested_calls = {call.tool_call_id: call for call in response.tool_calls}
             if self.awaits_answer:
-                self.watch.record_answer(
-                    text=response.text or "", tokens=response.usage.total_tokens
-                )
-            self.awaits_answer = False
+                self._record_answer(response)
         self.watch.raise_if_stopped()
 
-    def deliver_nudge(self, node: Any, run: Any) -> None:
-        """Add a nudge to the request that the node is about to make; `run` is the agent's run or
-        its context.
-        """
-        if getattr(node, "request", None) is not None:
-            self.watch.deliver_nudge(run.enqueue)
+    def record_streamed_answer(self, messages: Any) -> None:
+        """Record the last answer of `run_stream`, after which no node runs."""
+        if self.awaits_answer and messages and hasattr(messages[-1], "model_name"):
+            self._record_answer(messages[-1])
+
+    def _record_answer(self, response: Any) -> None:
+        self.awaits_answer = False
+        self.watch.record_answer(text=response.text or "", tokens=response.usage.total_tokens)
 
     def _record_tool_results(self, parts: Any) -> None:
         for part in parts if self.requested_calls else ():
-            call = self.requested_calls.pop(getattr(part, "tool_call_id", ""), None)
+            call_id = getattr(part, "tool_call_id", "")
+            call = self.requested_calls.pop(call_id, None)
             if call is not None:
-                succeeded = part.outcome == "success"
-                error = None if succeeded else part.content
+                error = None if part.outcome == "success" else part.content
                 self.watch.record_tool_call(
-                    call.tool_name, call.args_as_dict(), part.content, error
+                    call.tool_name,
+                    call.args_as_dict(),
+                    part.content,
+                    error,
+                    effect=call_id in self.effect_ids,
                 )
+
+    async def ask_approvals(self, requests: Any) -> Any:
+        """Return people's answers to tools' requests for an approval; None if nobody answers."""
+        if not requests.approvals or self.asks >= ASKS_PER_RUN_MAX:
+            return None
+        self.asks += 1
+        approvals = dict[str, Any]()
+        for call in requests.approvals:
+            question = f"{self.watch.active_agent} wants to call {_call_text(call)}"
+            reply = await ask_person_async(self.watch, question)
+            self.watch.raise_if_stopped()
+            if reply is None:
+                return None
+            denied_type = import_framework("pydantic_ai", EXTRA).ToolDenied
+            approvals[call.tool_call_id] = is_yes(reply) or denied_type(reply.text)
+        return requests.build_results(approvals=approvals)
+
+
+def _call_text(call: Any) -> str:
+    return f"{call.tool_name}({to_text(call.args)})"
 
 
 class _GuardCapability:
-    """Does the same as a capability, which the framework calls."""
+    """Records one run of an agent."""
 
     def __init__(self, recorder: _NodeRecorder) -> None:
         super().__init__()
         self.recorder = recorder
 
     async def before_node_run(self, context: Any, *, node: Any) -> Any:
-        self.recorder.record_node(node, context.messages)
-        self.recorder.deliver_nudge(node, context)
+        with self.recorder.as_current():
+            self.recorder.record_node(node, context.messages)
+        if getattr(node, "request", None) is not None:
+            self.recorder.watch.deliver_nudge(context.enqueue)
         return node
+
+    async def wrap_tool_execute(
+        self, context: Any, *, call: Any, tool_def: Any, args: Any, handler: Callable[[Any], Any]
+    ) -> Any:
+        metadata: dict[str, Any] = tool_def.metadata or {}
+        if declares_effect(metadata.get("annotations")):
+            self.recorder.effect_ids.add(call.tool_call_id)
+        with self.recorder.as_current():
+            return await handler(args)
+
+    async def handle_deferred_tool_calls(self, context: Any, *, requests: Any) -> Any:
+        with self.recorder.as_current():
+            return await self.recorder.ask_approvals(requests)
 
 
 @functools.cache

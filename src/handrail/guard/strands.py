@@ -6,16 +6,17 @@
 A node is an agent. In a swarm the source of a handoff is the agent that handed over; in a graph it
 is the dependency that ended last. An agent that is a tool of another gets the turn, and gives it
 back. A refused node is cancelled before it runs; after a stop no model is asked, and no tool
-called. The hooks stay with the team and do nothing outside a guarded call.
+called. The hooks stay with the team and do nothing outside a guarded call. Of an agent without
+hooks (a remote one, a class of the user's own) the answer is seen.
 
 What a stop leaves: the framework's own result as it stands then (status FAILED for a node that was
 cancelled), as `partial`.
 """
 
 import functools
-from collections.abc import AsyncIterator, Callable
-from contextlib import aclosing
-from typing import Any
+from collections.abc import AsyncIterator, Callable, Generator, Mapping, Sequence
+from contextlib import AbstractContextManager, aclosing, contextmanager
+from typing import Any, cast
 from weakref import WeakKeyDictionary
 
 from handrail.guard.adapter import (
@@ -27,11 +28,14 @@ from handrail.guard.adapter import (
     watching_stream,
 )
 from handrail.guard.approvals import ASKS_PER_RUN_MAX, ask_person, ask_person_async
+from handrail.guard.framework_object import FrameworkObject, first_argument
 from handrail.guard.run import Guard
 from handrail.guard.tool_calls import declares_effect
 from handrail.kernel.run.state import Stop
 
 EXTRA = "strands"
+TASK_NAMES = ("task", "prompt")
+"""What teams and agents call their first parameter."""
 HANDOFF_TOOL = "handoff_to_agent"
 NAME_ATTRIBUTE = "_handrail_name"
 """Holds the guard's name of an agent; an agent that has the attribute has the hooks."""
@@ -39,57 +43,105 @@ _agent_tool_calls: WeakKeyDictionary[RunWatch, dict[tuple[str, str], str]] = Wea
 """Agents that are being called as tools: by which agent, in which call."""
 
 
-class GuardedStrandsTeam:
-    """A Swarm or a Graph with a guard around it."""
+class GuardedStrandsTeam(FrameworkObject):
+    """A Swarm, a Graph or an agent with a guard around it; in all else it is the team itself."""
 
-    def __init__(self, team: Any, guard: Guard, name: str) -> None:
-        self.team, self.guard, self.name = team, guard, name
-        _add_hooks(team)
-
-    def __call__(self, task: Any, **options: Any) -> Any:
+    def __call__(self, *args: Any, **options: Any) -> Any:
         """Like `team(task)`; raises `Stopped` when a rule ends the run."""
-        with watching(self.guard, self.name, task, _thread(self.team)) as watch:
-            watch.partial = self.team(task, **options)
+        with self._watching(watching, args, options) as watch:
+            watch.partial = self.wrapped(*args, **options)
             for _ in range(ASKS_PER_RUN_MAX):
-                interrupts = watch.partial.interrupts or ()
+                interrupts = _interrupts(watch.partial)
                 replies = [ask_person(watch, _question_text(interrupt)) for interrupt in interrupts]
                 if not replies or None in replies:
                     break
-                watch.partial = self.team(_responses(interrupts, replies), **options)
+                args, options = _answer_arguments(_responses(interrupts, replies), args, options)
+                watch.partial = self.wrapped(*args, **options)
         return watch.partial
 
-    async def invoke_async(self, task: Any, **options: Any) -> Any:
+    async def invoke_async(self, *args: Any, **options: Any) -> Any:
         """Like `team.invoke_async(task)`; raises `Stopped` when a rule ends the run."""
-        with watching(self.guard, self.name, task, _thread(self.team)) as watch:
-            watch.partial = await self.team.invoke_async(task, **options)
+        with self._watching(watching, args, options) as watch:
+            watch.partial = await self.wrapped.invoke_async(*args, **options)
             for _ in range(ASKS_PER_RUN_MAX):
-                interrupts = watch.partial.interrupts or ()
-                replies = [
-                    await ask_person_async(watch, _question_text(interrupt))
-                    for interrupt in interrupts
-                ]
-                if not replies or None in replies:
+                responses = await _ask_people(watch)
+                if responses is None:
                     break
-                responses = _responses(interrupts, replies)
-                watch.partial = await self.team.invoke_async(responses, **options)
+                args, options = _answer_arguments(responses, args, options)
+                watch.partial = await self.wrapped.invoke_async(*args, **options)
         return watch.partial
 
-    async def stream_async(self, task: Any, **options: Any) -> AsyncIterator[Any]:
-        """Like `team.stream_async(task)`; raises `Stopped` when a rule ends the run. An interrupt
-        ends it.
+    async def stream_async(self, *args: Any, **options: Any) -> AsyncIterator[Any]:
+        """Like `team.stream_async(task)`; raises `Stopped` when a rule ends the run. A person's
+        answer to an interrupt continues the stream, and takes the place of the interrupt's result.
         """
-        with watching_stream(self.guard, self.name, task, _thread(self.team)) as watch:
-            stream: Any = watch.iterate_async(self.team.stream_async(task, **options))
-            async with aclosing(stream) as pieces:
-                async for piece in pieces:
-                    watch.partial = piece.get("result", watch.partial)
-                    yield piece
+        with self._watching(watching_stream, args, options) as watch:
+            for asks_left in range(ASKS_PER_RUN_MAX, -1, -1):
+                interrupt_piece = None
+                stream: Any = watch.iterate_async(self.wrapped.stream_async(*args, **options))
+                async with aclosing(stream) as pieces:
+                    async for piece in pieces:
+                        watch.partial = _result(piece, watch.partial)
+                        if _interrupts(_result(piece)):
+                            interrupt_piece = piece
+                            continue
+                        yield piece
+                if interrupt_piece is None:
+                    break
+                responses = await _ask_people(watch) if asks_left else None
+                if responses is None:
+                    yield interrupt_piece
+                    break
+                args, options = _answer_arguments(responses, args, options)
+
+    @contextmanager
+    def _watching(
+        self,
+        watch_run: Callable[..., AbstractContextManager[RunWatch]],
+        args: tuple[Any, ...],
+        options: dict[str, Any],
+    ) -> Generator[RunWatch]:
+        task = first_argument(args, options, *TASK_NAMES)
+        with watch_run(self.run_guard, self.run_name, task, _thread(self.wrapped)) as watch:
+            has_hooks = _has_hooks(self.wrapped)
+            if not has_hooks:
+                watch.activate(self.run_name, source="")
+            yield watch
+            if not has_hooks and watch.partial is not None:
+                _record_result(watch, watch.partial)
 
 
 def _thread(team: Any) -> str:
     """Return the id of the session that keeps the conversation; empty without a session manager."""
     manager = getattr(team, "session_manager", None) or getattr(team, "_session_manager", None)
-    return getattr(manager, "session_id", "")
+    session_id = getattr(manager, "session_id", "")
+    return session_id if isinstance(session_id, str) else ""
+
+
+def _result(piece: Any, default: Any = None) -> Any:
+    """Return the result that a stream's last piece brings."""
+    return cast("Any", piece).get("result", default) if isinstance(piece, dict) else default
+
+
+def _interrupts(result: Any) -> Sequence[Any]:
+    """Return the open interrupts of a result; agents of the user's own may have no such field."""
+    interrupts = getattr(result, "interrupts", None)
+    return cast("Sequence[Any]", interrupts) if isinstance(interrupts, Sequence) else ()
+
+
+async def _ask_people(watch: RunWatch) -> list[dict[str, Any]] | None:
+    """Return people's responses to the open interrupts, if there are any and all are answered."""
+    interrupts = _interrupts(watch.partial)
+    replies = [await ask_person_async(watch, _question_text(interrupt)) for interrupt in interrupts]
+    return None if not replies or None in replies else _responses(interrupts, replies)
+
+
+def _answer_arguments(
+    responses: list[dict[str, Any]], args: tuple[Any, ...], options: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return the arguments of the call that resumes: responses in the place of the task."""
+    options = {name: option for name, option in options.items() if name not in TASK_NAMES}
+    return (responses, *args[1:]), options
 
 
 def _question_text(interrupt: Any) -> str:
@@ -106,23 +158,42 @@ def _responses(interrupts: Any, replies: list[Any]) -> list[dict[str, Any]]:
 
 
 def guarded(team: Any, guard: Guard | None = None, *, name: str = "") -> GuardedStrandsTeam:
+    _add_hooks(team)
     return GuardedStrandsTeam(team, guard or Guard(), name or _default_name(team))
 
 
 def _default_name(team: Any) -> str:
-    """Return a team's id, or an agent's name."""
-    return str(team.id if hasattr(team, "nodes") else team.name)
+    """Return a team's id, or an agent's name, or else its class."""
+    name = getattr(team, "id" if _nodes(team) else "name", None)
+    return name if isinstance(name, str) and name else type(team).__name__
+
+
+def _nodes(team: Any) -> Mapping[str, Any]:
+    """Return the nodes of a Swarm or a Graph."""
+    nodes = getattr(team, "nodes", None)
+    return cast("Mapping[str, Any]", nodes) if isinstance(nodes, Mapping) else {}
+
+
+def _has_hooks(executor: Any) -> bool:
+    """Return whether the framework's hooks tell what an executor does. Remote agents, and classes
+    of the user's own, have none; what they answer is known at their end.
+    """
+    registry_type: type[Any] = import_framework("strands.hooks", EXTRA).HookRegistry
+    return isinstance(getattr(executor, "hooks", None), registry_type)
 
 
 def _add_hooks(team: Any, name: str = "") -> None:
     """Add hooks to the team, the teams in it and their agents, once."""
-    if hasattr(team, NAME_ATTRIBUTE):
+    while isinstance(team, FrameworkObject):
+        team = team.wrapped
+    if NAME_ATTRIBUTE in getattr(team, "__dict__", ()) or not _has_hooks(team):
         return
     setattr(team, NAME_ATTRIBUTE, name or _default_name(team))
     events = import_framework("strands.hooks", EXTRA)
-    if hasattr(team, "nodes"):
+    if nodes := _nodes(team):
         team.hooks.add_callback(events.BeforeNodeCallEvent, _before_node)
-        for node_id, node in team.nodes.items():
+        team.hooks.add_callback(events.AfterNodeCallEvent, _after_node)
+        for node_id, node in nodes.items():
             _add_hooks(node.executor, node_id)
         return
     for event, callback in AGENT_HOOKS.items():
@@ -133,7 +204,9 @@ def _before_node(event: Any) -> None:
     watch = current_watch.get()
     if watch is None:
         return
-    setattr(event.source.nodes[event.node_id].executor, NAME_ATTRIBUTE, event.node_id)
+    executor = event.source.nodes[event.node_id].executor
+    if _has_hooks(executor):
+        setattr(executor, NAME_ATTRIBUTE, event.node_id)
     state = event.source.state
     order = getattr(state, "execution_order", None)
     reason = getattr(state, "handoff_message", None) or ""
@@ -141,6 +214,26 @@ def _before_node(event: Any) -> None:
     stop = watch.activate(event.node_id, source=source, reason=reason)
     if stop is not None:
         event.cancel_node = f"{stop.rule}: {stop.reason}"
+
+
+def _after_node(event: Any) -> None:
+    """Record what a node answered that has no hooks of its own."""
+    watch = current_watch.get()
+    if watch is None or _has_hooks(event.source.nodes[event.node_id].executor):
+        return
+    node_result = event.source.state.results.get(event.node_id)
+    if node_result is not None:
+        if watch.active_agent != event.node_id:
+            watch.resume(event.node_id)
+        _record_result(watch, node_result)
+
+
+def _record_result(watch: RunWatch, result: Any) -> None:
+    """Record what an agent without hooks answered, and what it used."""
+    metrics = getattr(result, "metrics", result)
+    usage = getattr(metrics, "accumulated_usage", None)
+    tokens = cast("Any", usage).get("totalTokens", 0) if isinstance(usage, Mapping) else 0
+    watch.record_answer(text=str(result), tokens=tokens)
 
 
 def _last_dependency(event: Any, order: list[Any]) -> str:
