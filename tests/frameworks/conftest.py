@@ -29,6 +29,7 @@ NEEDS |= dict.fromkeys(
     (
         "test_same_mistake.py",
         "test_adapters.py",
+        "test_budgets.py",
         "test_framework_objects.py",
         "test_more_teams.py",
         "test_openai_agents_approvals.py",

@@ -37,7 +37,9 @@ class Stub(BaseLLM):
         kind = LLMCallType.LLM_CALL
         crewai_event_bus.emit(
             self,
-            LLMCallCompletedEvent(response=str(said), call_type=kind, call_id="-", usage=usage),
+            LLMCallCompletedEvent(
+                response=str(said), call_type=kind, call_id="-", usage=usage, model=self.model
+            ),
         )
         return said
 

@@ -27,7 +27,15 @@ from tests.frameworks.crewai_stubs import (
 )
 from tests.patience import PATIENCE
 
-from handrail import Guard, LoopDetected, NoProgress, Stopped, StopRules
+from handrail import (
+    BudgetSpent,
+    Guard,
+    LimitReached,
+    LoopDetected,
+    NoProgress,
+    Stopped,
+    StopRules,
+)
 from handrail.guard import crewai as adapter
 from handrail.guard import plain
 from handrail.guard.crewai import guarded
@@ -298,3 +306,25 @@ def test_a_crew_in_a_guarded_loop_of_ones_own_is_a_run_inside_it():
 def test_a_stream_is_refused():
     with pytest.raises(NotImplementedError, match="cannot be guarded"):
         guarded(crew(agent("planner", delegates), stream=True)).kickoff()
+
+
+def looks_on(number: int) -> str:
+    return acts("look", where=f"place {number}")
+
+
+def test_a_crew_is_stopped_at_max_cost_with_the_figure():
+    guard = Guard(StopRules(max_cost=0.001), prices={"stub": (1.0, 30.0)})
+    team = guarded(crew(agent("a", looks_on, tools=[look])), guard)
+    with pytest.raises(BudgetSpent) as caught:
+        team.kickoff()
+    assert caught.value.stop.limit_name == "max_cost"
+    assert caught.value.stop.seen == pytest.approx(0.0012)
+    assert guard.last.report().usage.unpriced_calls == 0
+
+
+def test_a_crew_is_stopped_at_the_limit_of_a_tool():
+    guard = Guard(StopRules(tool_limits={"look": 4}))
+    with pytest.raises(LimitReached) as caught:
+        guarded(crew(agent("a", looks_on, tools=[look])), guard).kickoff()
+    stop = caught.value.stop
+    assert (stop.rule, stop.limit, stop.seen) == ("tool_limit", 4, 5)

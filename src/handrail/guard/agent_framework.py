@@ -34,6 +34,7 @@ from handrail.guard.adapter import (
 )
 from handrail.guard.approvals import ASKS_PER_RUN_MAX, ask_person_async, is_yes
 from handrail.guard.framework_object import FrameworkObject, first_argument
+from handrail.guard.prices import ModelCall
 from handrail.guard.run import Guard
 
 EXTRA = "agent-framework"
@@ -362,7 +363,7 @@ class _ExecutorCall:
         workflow.
         """
         self.pending_tool_calls: list[tuple[str, object, object, object]] = []
-        self.pending_answer: tuple[str, int] | None = None
+        self.pending_answer: tuple[str, int, ModelCall] | None = None
 
     def flush(self) -> None:
         """Record the answer and the tool calls since the last flush."""
@@ -516,12 +517,16 @@ def _record_response(executor_call: _ExecutorCall, response: Any) -> None:
 
 
 def _set_answer(executor_call: _ExecutorCall, response: Any, text: str | None = None) -> None:
-    usage: dict[str, Any] | None = response.usage_details
-    answer_text = response.text if text is None else text
-    executor_call.pending_answer = (
-        answer_text,
-        (usage.get("total_token_count") or 0) if usage else 0,
+    usage: dict[str, Any] = response.usage_details or {}
+    call = ModelCall(
+        model=getattr(response, "model", None) or "",
+        input_tokens=usage.get("input_token_count") or 0,
+        output_tokens=usage.get("output_token_count") or 0,
+        cache_read_tokens=usage.get("cache_read_input_token_count") or 0,
+        cache_write_tokens=usage.get("cache_creation_input_token_count") or 0,
     )
+    answer_text = response.text if text is None else text
+    executor_call.pending_answer = (answer_text, usage.get("total_token_count") or 0, call)
     if executor_call.outer is None:
         executor_call.run.partial_items.extend(response.messages)
 

@@ -28,6 +28,7 @@ from typing import Any
 
 from handrail.guard.adapter import RunWatch, import_framework, to_text, watching_stream
 from handrail.guard.framework_object import FrameworkObject
+from handrail.guard.prices import ModelCall
 from handrail.guard.run import Guard
 
 log = logging.getLogger("handrail.guard")
@@ -231,6 +232,8 @@ class _MessageRecorder:
         self.code: dict[str, str] = {}
         """By agent, the code that it is about to run."""
         self.calls: dict[str, Any] = {}
+        self.models: dict[str, str] = {}
+        """By agent, the model that it asks."""
         self.working: set[str] = set()
         """Agents that have begun, and not answered."""
         self.person_asks: dict[str, int] = {}
@@ -291,7 +294,12 @@ class _MessageRecorder:
         usage = message.models_usage
         tokens = usage.prompt_tokens + usage.completion_tokens if usage is not None else 0
         if tokens or self._is_answer(message):
-            self.watch.record_answer(text=message.to_text(), tokens=tokens)
+            call = ModelCall(
+                model=self._model_name(message.source),
+                input_tokens=usage.prompt_tokens if usage is not None else 0,
+                output_tokens=usage.completion_tokens if usage is not None else 0,
+            )
+            self.watch.record_answer(message.to_text(), tokens, call)
         elif message.source in self.person_asks:
             self.watch.record_tool_call(
                 message.source, self.person_asks[message.source], message.to_text()
@@ -307,6 +315,17 @@ class _MessageRecorder:
         if is_finding and self.watch.judges_findings:
             self.watch.record_tool_call(source, self.request, text, _failure_text(text))
         self.request = text
+
+    def _model_name(self, agent: str) -> str:
+        """Return the model of an agent by its client's own configuration; empty if it has none."""
+        if agent not in self.models:
+            client = getattr(self.agents.get(agent), "_model_client", None)
+            try:
+                config: Any = client.dump_component().config if client is not None else {}
+            except Exception:  # a client of one's own need not have a configuration
+                config = {}
+            self.models[agent] = str(config.get("model") or "")
+        return self.models[agent]
 
     def record_code(self, message: Any) -> None:
         self.code[message.source] = message.content

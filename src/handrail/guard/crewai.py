@@ -25,6 +25,7 @@ from typing import Any
 from handrail.guard.adapter import RunWatch, refuse_stream, watching
 from handrail.guard.approvals import ASKS_PER_RUN_MAX, ask_person, ask_person_async, is_yes
 from handrail.guard.framework_object import FrameworkObject, first_argument
+from handrail.guard.prices import ModelCall
 from handrail.guard.run import Guard
 from handrail.kernel.run.state import Stop
 
@@ -469,7 +470,16 @@ def _on_model_completed(source: Any, event: Any) -> None:
             event.usage
         )
         text = event.response if isinstance(event.response, str) else ""
-        scope.run.watch.record_answer(text=text, tokens=usage.total_tokens if usage else 0)
+        call = ModelCall(model=event.model or "")
+        if usage:
+            call = ModelCall(
+                model=event.model or "",
+                input_tokens=usage.prompt_tokens,
+                output_tokens=usage.completion_tokens,
+                cache_read_tokens=usage.cached_prompt_tokens,
+                cache_write_tokens=usage.cache_creation_tokens,
+            )
+        scope.run.watch.record_answer(text, usage.total_tokens if usage else 0, call)
 
 
 def _on_tool_failure(source: Any, event: Any) -> None:

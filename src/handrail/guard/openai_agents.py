@@ -27,9 +27,12 @@ from typing import Any
 from handrail.guard.adapter import RunWatch, import_framework, watching, watching_stream
 from handrail.guard.approvals import ASKS_PER_RUN_MAX, ask_person, ask_person_async, is_yes
 from handrail.guard.errors import StoppedError
+from handrail.guard.prices import ModelCall
 from handrail.guard.run import Guard
 
 log = logging.getLogger("handrail.guard")
+
+NO_TOKENS = (0, 0, 0, 0, 0)
 
 EXTRA = "openai-agents"
 TOOL_FAILURE_PREFIX = "An error occurred while running the tool"
@@ -183,6 +186,8 @@ def _with_input_filter(caller_config: Any, recorder: "_HookRecorder") -> Any:
         getattr(config, INPUT_FILTER_OPTION) if is_object else config.get(INPUT_FILTER_OPTION)
     )
 
+    recorder.run_model = getattr(config, "model", None) if is_object else config.get("model")
+
     async def input_filter(data: Any) -> Any:
         with recorder.logging_errors():
             recorder.on_model_input(data)
@@ -238,8 +243,12 @@ class _HookRecorder:
         """Calls in runs of such agents."""
         self.usage: Any = None
         """The SDK's own usage object, of the run and of the agents that are tools in it."""
-        self.counted_tokens = 0
+        self.counted_tokens = NO_TOKENS
         """Tokens of it that the guard has counted."""
+        self.run_model: Any = None
+        """The model that the caller's configuration sets for all agents."""
+        self.model = ""
+        """The model that was asked last."""
 
     @contextmanager
     def recording_run(self, default_agent: Any, run_input: Any) -> Generator[None]:
@@ -265,9 +274,7 @@ class _HookRecorder:
         none.
         """
         with self.logging_errors():
-            new_tokens = self._take_new_tokens()
-            if new_tokens:
-                self.watch.record_answer(tokens=new_tokens)
+            self._record_new_tokens()
 
     @contextmanager
     def logging_errors(self) -> Generator[None]:
@@ -283,7 +290,7 @@ class _HookRecorder:
         """Set the run's agent and usage. Every hook has both; start hooks are not always called."""
         self.agent = agent.name
         if self.usage is None:  # otherwise the usage of an earlier run would count again
-            self.counted_tokens = context.usage.total_tokens
+            self.counted_tokens = _token_counts(context.usage)
         self.usage = context.usage
         if not self.watch.active_agent:
             self.watch.activate(agent.name)
@@ -304,7 +311,7 @@ class _HookRecorder:
 
     def on_model_end(self, context: Any, agent: Any, response: Any) -> None:
         self._set_run(context, agent)
-        self.watch.record_answer(text=_response_text(response), tokens=self._take_new_tokens())
+        self.watch.record_answer(_response_text(response), *self._take_new_tokens())
 
     def on_tool_start(self, context: Any, agent: Any, tool: Any) -> None:
         self._set_run(context, agent)
@@ -312,7 +319,7 @@ class _HookRecorder:
     def on_tool_end(self, context: Any, agent: Any, tool: Any, result: object) -> None:
         self._set_run(context, agent)
         if self.watch.active_agent != self.agent:
-            self.watch.record_answer(tokens=self._take_new_tokens())
+            self.watch.record_answer("", *self._take_new_tokens())
             self.watch.resume(self.agent)
         is_failure = isinstance(result, str) and result.startswith(TOOL_FAILURE_PREFIX)
         arguments = getattr(context, "tool_arguments", "")
@@ -327,6 +334,7 @@ class _HookRecorder:
         name, chain = data.agent.name, _agent_chain.get()
         if name == self.agent and len(chain) < 2:
             _agent_chain.set((name,))
+            self.model = _model_name(self.run_model or data.agent.model)
             self.watch.resume(name)
             self._abort_if_stopped()
             return
@@ -335,15 +343,14 @@ class _HookRecorder:
             _agent_chain.set(chain)
         if chain in self.active_chains:
             self._record_tool_outputs(name, data.model_data.input)
-            self.watch.record_answer(tokens=self._take_new_tokens())
+            self.watch.record_answer("", *self._take_new_tokens())
             self.watch.resume(name)
         else:
             self.active_chains.add(chain)
             self._skip_history(data.model_data.input)
-            new_tokens = self._take_new_tokens()
-            if new_tokens:
-                self.watch.record_answer(tokens=new_tokens)
+            self._record_new_tokens()
             self.watch.activate(name, source=chain[-2] if len(chain) > 1 else self.agent)
+        self.model = _model_name(self.run_model or data.agent.model)
         self._abort_if_stopped()
 
     def _skip_history(self, items: Any) -> None:
@@ -372,12 +379,29 @@ class _HookRecorder:
             error = output if str(output).startswith(TOOL_FAILURE_PREFIX) else None
             self.watch.record_tool_call(f"{agent}/{call['name']}", call["arguments"], output, error)
 
-    def _take_new_tokens(self) -> int:
-        """Return tokens since the last call, those of agents that are tools included."""
+    def _record_new_tokens(self) -> None:
+        tokens, call = self._take_new_tokens()
+        if tokens:
+            self.watch.record_answer("", tokens, call)
+
+    def _take_new_tokens(self) -> tuple[int, ModelCall]:
+        """Return tokens since the last call, those of agents that are tools included, as a call of
+        the model that was asked last.
+        """
         if self.usage is None:
-            return 0
-        before, self.counted_tokens = self.counted_tokens, self.usage.total_tokens
-        return self.counted_tokens - before
+            return 0, ModelCall()
+        before, self.counted_tokens = self.counted_tokens, _token_counts(self.usage)
+        tokens, input_tokens, output_tokens, cache_reads, cache_writes = (
+            max(0, after - earlier)
+            for earlier, after in zip(before, self.counted_tokens, strict=True)
+        )
+        return tokens, ModelCall(
+            model=self.model,
+            input_tokens=input_tokens,
+            output_tokens=output_tokens,
+            cache_read_tokens=cache_reads,
+            cache_write_tokens=cache_writes,
+        )
 
     def _abort_if_stopped(self) -> None:
         """Raise the stop as an error of the SDK's own kind, to which the SDK adds the partial
@@ -400,3 +424,20 @@ RECORDERS: dict[str, Any] = {
 def _response_text(response: Any) -> str:
     parts = (part for item in response.output for part in getattr(item, "content", None) or ())
     return "".join(getattr(part, "text", "") or "" for part in parts)
+
+
+def _token_counts(usage: Any) -> tuple[int, int, int, int, int]:
+    """Return all tokens, those of input and of output, and of input read from and written to a
+    cache.
+    """
+    details = getattr(usage, "input_tokens_details", None)
+    cache_reads = getattr(details, "cached_tokens", None) or 0
+    cache_writes = getattr(details, "cache_write_tokens", None) or 0
+    return usage.total_tokens, usage.input_tokens, usage.output_tokens, cache_reads, cache_writes
+
+
+def _model_name(model: Any) -> str:
+    """Return the name of an agent's model, which may be an object, or the SDK's default."""
+    if model is None:
+        return import_framework("agents.models.default_models", EXTRA).get_default_model()
+    return model if isinstance(model, str) else str(getattr(model, "model", "") or "")

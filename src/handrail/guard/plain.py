@@ -24,8 +24,9 @@ from contextlib import contextmanager
 from itertools import islice
 from typing import Any, TypeVar, cast
 
-from handrail.guard.adapter import current_watch, watching, watching_agent
+from handrail.guard.adapter import UNKNOWN_CALL, current_watch, watching, watching_agent
 from handrail.guard.errors import StoppedError
+from handrail.guard.prices import ModelCall
 from handrail.guard.run import Guard
 from handrail.guard.tool_calls import to_text
 
@@ -145,13 +146,14 @@ def tool(function: F) -> F:
     return call  # pyright: ignore[reportReturnType] - as the function
 
 
-def used(*, tokens: int = 0, text: str = "") -> None:
-    """Record a model's answer: tokens and text. Raises `Stopped` if that was too much."""
+def used(*, tokens: int = 0, text: str = "", call: ModelCall = UNKNOWN_CALL) -> None:
+    """Record a model's answer: tokens, text and which model was called. Raises `Stopped` if that
+    was too much."""
     watch = current_watch.get()
     if watch is not None:
         watch.begin_step()
         watch.raise_if_stopped()
-        watch.record_answer(text=text, tokens=tokens)
+        watch.record_answer(text, tokens, call)
 
 
 def nudge() -> str:

@@ -35,6 +35,7 @@ from handrail.guard.adapter import (
     watching_agent_stream,
 )
 from handrail.guard.approvals import ASKS_PER_RUN_MAX, ask_person_async, is_yes
+from handrail.guard.prices import ModelCall
 from handrail.guard.run import Guard
 from handrail.guard.tool_calls import declares_effect
 
@@ -196,7 +197,16 @@ class _NodeRecorder:
 
     def _record_answer(self, response: Any) -> None:
         self.awaits_answer = False
-        self.watch.record_answer(text=response.text or "", tokens=response.usage.total_tokens)
+        usage = response.usage
+        call = ModelCall(
+            model=response.model_name or "",
+            provider=response.provider_name or "",
+            input_tokens=usage.input_tokens,
+            output_tokens=usage.output_tokens,
+            cache_read_tokens=usage.cache_read_tokens,
+            cache_write_tokens=usage.cache_write_tokens,
+        )
+        self.watch.record_answer(response.text or "", usage.total_tokens, call)
 
     def _record_tool_results(self, parts: Any) -> None:
         for part in parts if self.requested_calls else ():

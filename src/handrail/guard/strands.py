@@ -29,6 +29,7 @@ from handrail.guard.adapter import (
 )
 from handrail.guard.approvals import ASKS_PER_RUN_MAX, ask_person, ask_person_async
 from handrail.guard.framework_object import FrameworkObject, first_argument
+from handrail.guard.prices import ModelCall
 from handrail.guard.run import Guard
 from handrail.guard.tool_calls import declares_effect
 from handrail.kernel.run.state import Stop
@@ -276,7 +277,24 @@ def _after_model(event: Any) -> None:
         watch.resume(getattr(event.agent, NAME_ATTRIBUTE))
     text = "".join(part.get("text", "") for part in response.message["content"])
     usage = response.message.get("metadata", {}).get("usage", {})
-    watch.record_answer(text=text, tokens=usage.get("totalTokens", 0))
+    watch.record_answer(text, usage.get("totalTokens", 0), _model_call(event.agent, usage))
+
+
+def _model_call(agent: Any, usage: Any) -> ModelCall:
+    """Return the call; some models count the tokens of a cache in the total only."""
+    model: Any = agent.model
+    config: Any = model.get_config()
+    model_id: Any = config.get("model_id") if hasattr(config, "get") else ""
+    output_tokens = usage.get("outputTokens", 0)
+    input_tokens = max(usage.get("inputTokens", 0), usage.get("totalTokens", 0) - output_tokens)
+    return ModelCall(
+        model=str(model_id or ""),
+        provider=type(model).__name__.removesuffix("Model").lower(),
+        input_tokens=input_tokens,
+        output_tokens=output_tokens,
+        cache_read_tokens=usage.get("cacheReadInputTokens", 0),
+        cache_write_tokens=usage.get("cacheWriteInputTokens", 0),
+    )
 
 
 def _before_tool(event: Any) -> None:

@@ -17,6 +17,7 @@ from handrail.guard.langgraph.framework import (
     Config,
     bubble_up_type,
     graph_stop_error,
+    model_call,
 )
 from handrail.guard.langgraph.nodes import NodeTracker, ToolNodes
 from handrail.guard.run import Guard
@@ -129,10 +130,12 @@ class RunCallbacks:
 
     def on_llm_end(self, response: Any, **about: object) -> None:
         first = response.generations[0][0]
-        usage = getattr(getattr(first, "message", None), "usage_metadata", None)
+        message = getattr(first, "message", None)
+        usage = getattr(message, "usage_metadata", None)
         if not usage and response.llm_output:  # from the message, or else from the whole response
             usage = response.llm_output.get("token_usage")
-        self.watch.record_answer(first.text, (usage.get("total_tokens") or 0) if usage else 0)
+        call = model_call(message, usage or {}, response.llm_output)
+        self.watch.record_answer(first.text, (usage.get("total_tokens") or 0) if usage else 0, call)
         self.ignore_chat_model = False
 
     def on_tool_start(

@@ -6,6 +6,7 @@ from typing import Any
 
 from handrail.guard.adapter import import_framework
 from handrail.guard.errors import StoppedError, stop_error
+from handrail.guard.prices import ModelCall
 from handrail.guard.run import GuardedRun
 from handrail.kernel.run.state import Stop
 
@@ -34,3 +35,20 @@ def _graph_stop_type(error_type: type[StoppedError]) -> type[StoppedError]:
 def _describe_stop(error: StoppedError) -> str:
     """Return one short line, for LangChain's log: the text of a stop has several."""
     return f"{type(error).__name__}('the guarded run is over: {error.stop.rule}')"
+
+
+def model_call(
+    message: Any, usage: Mapping[str, Any], llm_output: Mapping[str, Any] | None = None
+) -> ModelCall:
+    """Return the call by the message's own metadata, or else by what the whole response says."""
+    metadata: dict[str, Any] = getattr(message, "response_metadata", None) or {}
+    about: dict[str, Any] = {**(llm_output or {}), **metadata}
+    details: dict[str, Any] = usage.get("input_token_details") or {}
+    return ModelCall(
+        model=str(about.get("model_name") or about.get("model") or about.get("model_id") or ""),
+        provider=str(about.get("model_provider") or ""),
+        input_tokens=usage.get("input_tokens") or usage.get("prompt_tokens") or 0,
+        output_tokens=usage.get("output_tokens") or usage.get("completion_tokens") or 0,
+        cache_read_tokens=details.get("cache_read") or 0,
+        cache_write_tokens=details.get("cache_creation") or 0,
+    )

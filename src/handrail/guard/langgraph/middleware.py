@@ -19,7 +19,7 @@ from weakref import finalize
 from handrail.guard.adapter import RunWatch, current_watch, import_framework, watching_stream
 from handrail.guard.errors import StoppedError
 from handrail.guard.langgraph.callbacks import find_watch, read_tool_output
-from handrail.guard.langgraph.framework import EXTRA, bubble_up_type, graph_stop_error
+from handrail.guard.langgraph.framework import EXTRA, bubble_up_type, graph_stop_error, model_call
 from handrail.guard.langgraph.interrupts import DEFAULT_NAME
 from handrail.guard.run import Guard
 
@@ -152,7 +152,8 @@ class AgentHooks:
             return
         for message in getattr(response, "result", [response]):
             usage: Any = getattr(message, "usage_metadata", None) or {}
-            call.watch.record_answer(str(message.text), usage.get("total_tokens") or 0)
+            tokens = usage.get("total_tokens") or 0
+            call.watch.record_answer(str(message.text), tokens, model_call(message, usage))
 
     @contextmanager
     def _tool_call(self, request: Any) -> Generator[Callable[[Any], Any]]:
