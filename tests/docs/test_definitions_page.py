@@ -18,6 +18,7 @@ SOURCES = (
     "kernel/definition/reader.py",
     "kernel/definition/plan.py",
     "kernel/definition/checks.py",
+    "kernel/definition/context_keys.py",
     "kernel/definition/feasibility.py",
     "engine/document_parser.py",
     "cli/definitions.py",

@@ -327,7 +327,9 @@ def test_a_bead_runs_again_as_it_was_filed_with_what_is_known_now(url: str, cloc
             await agent.work(Result(outcome=Outcome.SUCCESS, data={"x": 1}))
             await engine.run(bead.execution_id or "").close(by=ANA, reason="enough")
             await engine.beads.patch(bead.id, {"y": 2}, by=OLA)
-            again = engine.run(await engine.beads.restart(bead.id, from_node="b", by="eve"))
+            again = engine.run(
+                await engine.beads.restart(bead.id, from_node="b", by=Person(name="eve"))
+            )
             run = await again.state()
             assert (run.title, run.description, run.filed_by) == ("t", "d", "ola")
             assert run.context == {"k": 1, "x": 1, "y": 2}
@@ -379,7 +381,7 @@ def test_under_the_same_key_a_bead_runs_again_once(url: str, clock: ManualClock)
         async with manual_engine(url, clock) as engine:
             await engine.define(ONE)
             bead = await engine.beads.create(title="t")
-            wanted = {"workflow_id": "w", "by": "ola", "key": "k"}
+            wanted: dict[str, Any] = {"workflow_id": "w", "by": OLA, "key": "k"}
             first = await engine.beads.restart(bead.id, **wanted)
             assert await engine.beads.restart(bead.id, **wanted) == first
             await (await register_worker(engine)).work(

@@ -64,7 +64,16 @@ class HTTPProblemError(Exception):
 
 STATUS_BY_REFUSAL_CODE = {
     **dict.fromkeys(
-        ("not_allowed", "author", "commit_unapproved", "foreign_definition", "not_receiving"), 403
+        (
+            "author",
+            "behind_approval",
+            "commit_unapproved",
+            "foreign_definition",
+            "key_reserved",
+            "not_allowed",
+            "not_receiving",
+        ),
+        403,
     ),
     **dict.fromkeys(
         (

@@ -76,11 +76,14 @@ class BeadService:
         priority: int = 0,
         due_at: datetime | None = None,
         filed_by: str = "",
+        by: Person | None = None,
         key: str = "",
     ) -> BeadView:
         """Create a bead; with a definition, its id or name, a run of it begins at once. The same
-        `key` means the same bead. Refused: unusable, engine_keys, no_workflow, and whatever refuses
-        the start of the run."""
+        `key` means the same bead. `by` is the person who files it, where that is not the program
+        itself. Refused: unusable, engine_keys, no_workflow, and whatever refuses the start of the
+        run."""
+        filed_by = by.name if by is not None else filed_by
         _check_context(context or {}, title, description, filed_by)
         if not -PRIORITY_MAX <= priority <= PRIORITY_MAX:
             refuse(
@@ -103,6 +106,7 @@ class BeadService:
             filed_by=filed_by,
             context=context or {},
             review=review,
+            starter=by,
         )
         bead = replace(new_bead_row(start, priority, iso(self._clock())), due_at=due)
         if not workflow_id:
@@ -249,7 +253,7 @@ class BeadService:
         *,
         workflow_id: str = "",
         from_node: str = "",
-        by: str = "",
+        by: Person | None = None,
         key: str = "",
     ) -> str:
         """Start another run of the bead, or its first, and return its id. The run is of this
@@ -259,7 +263,7 @@ class BeadService:
         run_id = uuid7().hex
         key_row = self._gateway.key_row(
             key,
-            by,
+            by.name if by is not None else "",
             ["restart", bead_id, workflow_id, from_node],
             {"execution_id": run_id, "bead_id": bead_id},
         )
@@ -283,6 +287,7 @@ class BeadService:
                 context={name: value for name, value in context.items() if name not in ENGINE_KEYS},
                 review=await self._last_review(row.execution_id),
                 from_step_id=from_node,
+                starter=by,
             )
             result = await self._gateway.start(definition, command, key_row, row)
         first = result.duplicate_of

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 
 from handrail.kernel.definition.certificate import wait_seconds
 from handrail.kernel.definition.condition import Condition
+from handrail.kernel.definition.context_keys import check_context_keys, declared_names
 from handrail.kernel.definition.graph import Graph, Link, handoff_distances
 from handrail.kernel.definition.limits import Limits
 from handrail.kernel.definition.model import (
@@ -62,6 +63,7 @@ def check_workflow(workflow: Workflow, settings: Settings) -> tuple[list[Documen
         *_check_ids(workflow),
         *_check_nodes(workflow, settings),
         *_check_edges(workflow),
+        *check_context_keys(workflow.metadata),
         *_check_graph(graph),
     ]
     if graph.start >= 0 and not graph.cycle:
@@ -200,8 +202,7 @@ def _check_waits(node: Node, path: str, settings: Settings) -> Iterator[Document
 
 def _check_edges(workflow: Workflow) -> Iterator[DocumentProblem]:
     ids = {node.id for node in workflow.nodes}
-    context = workflow.metadata.get("context")
-    keys = {str(key) for key in context} if isinstance(context, list | dict) else None  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType] - any JSON
+    keys = declared_names(workflow.metadata)
     for i, edge in enumerate(workflow.edges):
         for end in ("from_node_id", "to_node_id"):
             if getattr(edge, end) not in ids:
@@ -215,7 +216,9 @@ def _check_edges(workflow: Workflow) -> Iterator[DocumentProblem]:
             yield from check_expression(edge.expression, f"$.edges[{i}].condition", keys)
 
 
-def check_expression(source: str, path: str, keys: set[str] | None) -> Iterator[DocumentProblem]:
+def check_expression(
+    source: str, path: str, keys: frozenset[str] | None
+) -> Iterator[DocumentProblem]:
     """Check that the expression compiles and names only keys in `keys` (if declared)."""
     try:
         condition = Condition(source)
@@ -501,6 +504,7 @@ def check_team(team: Team, limits: Limits) -> list[DocumentProblem]:
         *_check_agents(team),
         *_check_reachability(team),
         *_check_review(team),
+        *check_context_keys(team.metadata),
         *_check_hard_limits(limits),
     ]
 
@@ -560,8 +564,8 @@ def _check_names(team: Team) -> Iterator[DocumentProblem]:
 def _check_agents(team: Team) -> Iterator[DocumentProblem]:
     ids = {agent.id for agent in team.agents}
     allowed = ids | {REVIEW_STEP_ID} if team.review is not None else ids
-    context = team.metadata.get("context")
-    keys = {str(key) for key in context} | {"phase"} if isinstance(context, list | dict) else None  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType] - any JSON
+    declared = declared_names(team.metadata)
+    keys = None if declared is None else declared | {"phase"}
     for i, agent in enumerate(team.agents):
         for j, to in enumerate(agent.hands_off_to):
             if to not in allowed:
@@ -601,7 +605,7 @@ def _check_redirects(team: Team, agent: Agent, path: str) -> Iterator[DocumentPr
             )
 
 
-def _check_tasks(agent: Agent, i: int, keys: set[str] | None) -> Iterator[DocumentProblem]:
+def _check_tasks(agent: Agent, i: int, keys: frozenset[str] | None) -> Iterator[DocumentProblem]:
     for duplicate, count in Counter(task.id for task in agent.tasks).items():
         if count > 1:
             yield _problem(

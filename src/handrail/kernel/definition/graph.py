@@ -75,6 +75,10 @@ class Graph:
             and self.leave_order[b] <= self.leave_order[a]
         )
 
+    def nodes_before(self, i: int) -> set[int]:
+        """Return the nodes from which i can be reached."""
+        return self._reach({link.node for link in self.pred[i]}, self.pred)
+
     def is_fork(self, i: int) -> bool:
         node = self.nodes[i]
         return node.type is NodeType.DECISION and node.config.parallel

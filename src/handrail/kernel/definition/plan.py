@@ -25,6 +25,7 @@ from handrail.kernel.definition.checks import (
     workflow_warnings,
 )
 from handrail.kernel.definition.condition import Condition, ConditionBudget, ConditionResult
+from handrail.kernel.definition.context_keys import reserved_keys, steering_warnings
 from handrail.kernel.definition.feasibility import Slack, compute_slack, slack_warnings
 from handrail.kernel.definition.graph import Graph
 from handrail.kernel.definition.limits import Limits, resolve_limits, scale_limits
@@ -69,6 +70,8 @@ class Plan:
             definition.stop_rules, self.kind, wait_deadline=settings.wait_deadline
         )
         self._conditions: dict[str, Condition] = {}
+        self.reserved_keys = reserved_keys(definition.metadata)
+        """Keys of the context that agents may not write: the least level of people who may."""
         self._graph = graph
         self._ranks = Ranks(graph) if graph is not None else None
         self._nodes = {node.id: node for node in graph.nodes} if graph is not None else {}
@@ -140,10 +143,18 @@ class Plan:
     ) -> ConditionResult:
         if not expression:
             return ALWAYS_TRUE
+        return self._condition(expression).evaluate(context, budget)
+
+    def _condition(self, expression: str) -> Condition:
         condition = self._conditions.get(expression)
         if condition is None:
             condition = self._conditions[expression] = Condition(expression)
-        return condition.evaluate(context, budget)
+        return condition
+
+    def names_behind(self, node_id: str) -> frozenset[str]:
+        """Return the keys that the conditions of the node's edges name."""
+        expressions = [expression for expression, _ in self.success_edges[node_id] if expression]
+        return frozenset[str]().union(*(self._condition(text).names for text in expressions))
 
     def limits_for(self, scope: object) -> Limits:
         """Return the limits of a run whose bead has this `task_scope`."""
@@ -202,6 +213,8 @@ def check_definition(
         return None, DefinitionCheck(
             errors=(_too_many_dispatches(bound, graph, settings),), warnings=tuple(all_warnings)
         )
+    if graph is not None:
+        all_warnings += steering_warnings(graph, definition.metadata, plan.names_behind)
     slacks = compute_slack(plan.team if graph is None else graph, plan.limits)
     all_warnings += slack_warnings(slacks)
     return plan, DefinitionCheck(warnings=tuple(all_warnings), bound=bound, feasibility=slacks)

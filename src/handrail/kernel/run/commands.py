@@ -24,6 +24,8 @@ class Start(Value):
     paths: tuple[str, ...] | None = None
     """Files that exist at the start; None if unknown."""
     from_step_id: str = ""
+    starter: Person | None = None
+    """The person who starts the run; None for the program that has the engine, which may all."""
 
 
 class StartGuarded(Start, kw_only=True):

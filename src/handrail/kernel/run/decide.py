@@ -14,7 +14,8 @@ import msgspec
 from msgspec.structs import replace
 
 from handrail.kernel.decision import Decision, Refusal, refuse
-from handrail.kernel.definition.model import Team
+from handrail.kernel.definition.context_keys import refuse_reserved
+from handrail.kernel.definition.model import OVERRIDE_LEVEL, PERSON_LEVELS, NodeType, Team
 from handrail.kernel.definition.plan import Plan
 from handrail.kernel.input_checks import (
     SMALL_BYTES,
@@ -25,7 +26,7 @@ from handrail.kernel.input_checks import (
     is_bad_usage,
     result_bytes_max,
 )
-from handrail.kernel.result import NO_EVIDENCE, Outcome
+from handrail.kernel.result import NO_EVIDENCE, Outcome, Result
 from handrail.kernel.run import clocks, guarded, human_commands, team, workflow
 from handrail.kernel.run.commands import (
     Answer,
@@ -244,6 +245,10 @@ def _start(builder: DecisionBuilder, run: Run | None, command: Start) -> Refusal
             f"bead '{command.bead_id}' requires a review, and '{definition.name}' has none",
             "leave `review` out, or take a definition with one",
         )
+    if command.starter is not None:
+        refusal = _check_starter(plan, command, command.starter)
+        if refusal is not None:
+            return refusal
     if not step_id:
         step_id = definition.start if is_team else plan.graph.nodes[plan.graph.start].id
     builder.emit(
@@ -269,6 +274,22 @@ def _start(builder: DecisionBuilder, run: Run | None, command: Start) -> Refusal
     )
     _advance(builder)
     return None
+
+
+def _check_starter(plan: Plan, command: Start, starter: Person) -> Refusal | None:
+    """A person below ceo writes no reserved keys, and skips no approval by a start behind it."""
+    level, step_id = PERSON_LEVELS.get(starter.role, -1), command.from_step_id
+    if step_id and plan.kind == "workflow" and level < PERSON_LEVELS[OVERRIDE_LEVEL]:
+        nodes = plan.graph.nodes
+        for i in sorted(plan.graph.nodes_before(plan.graph.index[step_id])):
+            if nodes[i].type is NodeType.APPROVAL:
+                return refuse(
+                    "behind_approval",
+                    f"{starter.name} ({starter.role}) may not begin at '{step_id}': "
+                    f"'{nodes[i].id}' is before it",
+                    f"begin before it, or ask a {OVERRIDE_LEVEL}",
+                )
+    return refuse_reserved(plan.reserved_keys, command.context, starter.name, starter.role)
 
 
 def _choose_first_task(builder: DecisionBuilder, step_id: str, command: Start) -> str:
@@ -350,6 +371,8 @@ def _report(builder: DecisionBuilder, command: Report) -> Refusal | None:
     if result.outcome is not None and type(result.outcome) is not Outcome:
         # a Python caller may pass the plain string
         result = replace(result, outcome=Outcome(result.outcome))
+    if builder.plan.reserved_keys and result.data:
+        result = _without_reserved_keys(builder, position, result)
     if builder.run.concluding is not None:
         team.conclude(builder, position, builder.run.concluding, result)
     elif command.malformed and builder.run.kind == "workflow":
@@ -361,6 +384,21 @@ def _report(builder: DecisionBuilder, command: Report) -> Refusal | None:
     else:
         return team.report(builder, position, result)
     return None
+
+
+def _without_reserved_keys(builder: DecisionBuilder, position: Position, result: Result) -> Result:
+    """Leave out of an agent's data what only people may write, and warn of it."""
+    names = [name for name in result.data if name in builder.plan.reserved_keys]
+    if not names:
+        return result
+    builder.warn(
+        "key_reserved",
+        f"'{position.step_id}' may not write {', '.join(map(repr, names))} of the bead's context, "
+        "which people have reserved; the rest of its data counts",
+        position.step_id,
+    )
+    data = {name: value for name, value in result.data.items() if name not in names}
+    return replace(result, data=data)
 
 
 def _check_result_size(builder: DecisionBuilder, command: Report) -> Refusal | None:

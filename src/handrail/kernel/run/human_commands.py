@@ -8,6 +8,7 @@ more, move and migrate open a new stretch (K13, K14).
 from typing import Literal
 
 from handrail.kernel.decision import Refusal, refuse
+from handrail.kernel.definition.context_keys import refuse_reserved
 from handrail.kernel.definition.model import OVERRIDE_LEVEL, PERSON_LEVELS, TerminalStatus
 from handrail.kernel.input_checks import check_context_size
 from handrail.kernel.run import team, workflow
@@ -355,7 +356,10 @@ def patch(builder: DecisionBuilder, command: Patch) -> Refusal | None:
         return refuse(
             "not_allowed", f"{command.by.name} ({command.by.role}) may not change the bead"
         )
-    if (refusal := check_context_size(builder.run.context, command.patch)) is not None:
+    refusal = refuse_reserved(
+        builder.plan.reserved_keys, command.patch, command.by.name, command.by.role
+    ) or check_context_size(builder.run.context, command.patch)
+    if refusal is not None:
         return refusal
     by, patch, files = command.by.name, command.patch, command.files
     builder.emit(Patched(at=builder.now, by=by, patch=patch, files=files))
