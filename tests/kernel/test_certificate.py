@@ -9,12 +9,14 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from tests.kernel.driven_run import chain, edge, node, plan_of, team, workflow
+from tests.kernel.adversary import explore
+from tests.kernel.driven_run import DrivenRun, chain, edge, files, node, plan_of, team, workflow
 
 from handrail.kernel.definition.certificate import Bound, Witness
-from handrail.kernel.definition.limits import ASKS_MAX
+from handrail.kernel.definition.limits import ASKS_MAX, FREE_VISITS_MAX
 from handrail.kernel.definition.model import Node, NodeType, Settings, Workflow
 from handrail.kernel.definition.plan import Plan, check_definition
+from handrail.kernel.stop.rules import StopRule
 
 DAY = 86_400
 WEEK = 7 * DAY
@@ -649,3 +651,110 @@ def test_the_time_of_a_team_is_cut_by_its_duration():
     free = bound({**document, **rules(max_steps=2, max_duration=None)}).time
     assert (free.queue, free.work) == (2 * DAY, 2 * 1800)
     assert free.total == 2 * DAY + 3600 + 2 * WEEK
+
+
+POLLING: dict[str, Any] = {"max_handoffs": 0, "max_steps": None, "protocol_error_limit": 1}
+
+
+@pytest.mark.requirement("K23", "K26")
+@pytest.mark.parametrize(
+    ("max_duration", "waits"), [(1, 0), (1.5, 1), (2, 1), (2.000_000_1, 1), (3, 2), (None, 2)]
+)
+def test_a_team_waits_no_more_often_than_its_running_time_has_seconds(
+    max_duration: float | None, waits: int
+):
+    limits = {**POLLING, "max_waits": 2, "max_duration": max_duration}
+    document = team({"a": ["a"]}, terminator="a", stop_rules=limits)
+    found = bound(document)
+    assert found.dispatches == 1 + ASKS_MAX + waits
+    assert found.tight["dispatches"]
+    assert explore(document, limit=1_000).most["dispatches"] == found.dispatches
+
+
+@pytest.mark.requirement("K23", "K26")
+@pytest.mark.parametrize(
+    ("max_duration", "tight", "most"), [(2, False, 3), (3, False, 4), (4, True, 5)]
+)
+def test_a_running_time_that_cuts_waits_off_makes_the_dispatches_of_a_workflow_safe_only(
+    max_duration: float, tight: bool, most: int
+):
+    polls = [node(name, max_attempts=1, max_waits=n) for name, n in (("a", 1), ("b", 2))]
+    document = chain(*polls, stop_rules={"max_duration": max_duration})
+    found = bound(document)
+    assert (found.dispatches, found.tight["dispatches"]) == (5, tight)
+    assert found.tight["transitions"]
+    assert explore(document, limit=1_000).most["dispatches"] == most
+
+
+@pytest.mark.requirement("K19", "K23", "K26")
+@pytest.mark.parametrize("steps", [None, 6])
+def test_first_visits_that_are_free_are_part_of_the_certificate(steps: int | None):
+    limits = {"profile": "conversation", "max_handoffs": 1, "max_steps": steps}
+    hands = {"a": ["b"], "b": ["c"], "c": ["a", "b"]}
+    document = team(hands, terminator="c", **rules(**limits, protocol_error_limit=1))
+    found = bound(document)
+    assert found.handoffs == 1 + 3
+    assert not found.tight["handoffs"]
+    most = explore(document, limit=2_000, asks=False).most
+    assert most["handoffs"] == found.handoffs
+    assert most["dispatches"] == min(5, steps or 5)
+
+
+@pytest.mark.requirement("K19", "K23")
+def test_a_walk_of_first_visits_is_as_long_as_the_graph_lets_it_be():
+    hands = {"a": ["b"], "b": ["c"], "c": []}
+    for max_handoffs, handoffs in ((1, 2), (0, 0)):
+        limits = {"profile": "conversation", "max_handoffs": max_handoffs, "max_steps": None}
+        document = team(hands, terminator="c", **rules(**limits, protocol_error_limit=1))
+        found = bound(document)
+        assert (found.handoffs, found.tight["handoffs"]) == (handoffs, True)
+        assert explore(document, limit=2_000, asks=False).most["handoffs"] == handoffs
+
+
+@pytest.mark.requirement("K19", "K26")
+def test_a_ring_of_more_agents_than_are_remembered_ends_all_the_same():
+    names = [f"a{i}" for i in range(FREE_VISITS_MAX + 2)]
+    hands = {name: [names[i - 1]] for i, name in enumerate(names)}
+    limits = {"profile": "conversation", "max_handoffs": 3, "max_steps": None, "max_edge": None}
+    run = DrivenRun(team(hands, terminator="a0", start=names[-1], **rules(**limits)))
+    while not run.run.has_ended:
+        run.hand(hands[next(iter(run.run.positions))][0], evidence=files(f=f"{run.run.seq}"))
+    assert run.run.stop is not None
+    assert run.run.stop.rule is StopRule.MAX_HANDOFFS
+    assert run.run.ledger.handoffs == FREE_VISITS_MAX + 3 == run.plan.bound().handoffs
+
+
+@pytest.mark.requirement("K23")
+def test_a_guarded_team_may_show_more_agents_than_it_has_shown_so_far():
+    document = team({"a": ["b"], "b": ["a"]}, terminator="a", metadata={"guarded": "auto"})
+    found = bound({**document, **rules(profile="conversation")})
+    assert (found.handoffs, found.dispatches) == (500, 500)
+
+
+@pytest.mark.requirement("K23")
+@pytest.mark.parametrize(
+    "limit", [{"max_tokens": 0}, {"max_cost": 0}, {"max_duration": 0}, {"max_edge": 0}]
+)
+def test_a_limit_that_lets_nothing_begin_makes_the_figures_safe_only(limit: dict[str, Any]):
+    document = team({"a": ["b"], "b": ["a"]}, terminator="a", stop_rules={**POLLING, **limit})
+    assert not bound(document).tight["dispatches"]
+    flow = bound(chain(node("a"), stop_rules=limit))
+    assert not flow.tight["dispatches"]
+    assert not flow.tight["questions"]
+
+
+@pytest.mark.requirement("K13", "K23", "K26")
+def test_a_stretch_has_one_question_to_people_review_or_whether_to_go_on():
+    limits = {"max_handoffs": 2, "max_steps": 3, "max_edge": 1, "same_error_limit": 1}
+    review = {"after": ["b"], "back_to": "a", "deadline": 60}
+    document = team(
+        {"a": ["b"], "b": ["a"]}, review=review, **rules(**limits, ladder={"ask": True})
+    )
+    found = bound(document)
+    assert (found.questions, found.tight["questions"]) == (1, True)
+    assert found.time.people == WEEK
+    explored = explore(document, limit=5_000, asks=False)
+    assert explored.most["questions"] == 1
+    assert "ask" in explored.happened
+    unreviewed = bound(team({"a": ["a"]}, terminator="a", **rules(ladder={"ask": True})))
+    assert (unreviewed.questions, unreviewed.tight["questions"]) == (1, False)

@@ -54,6 +54,13 @@ def test_one_handoff_more_is_no_warning_and_one_less_is_a_stronger_one():
     ]
 
 
+def test_a_way_of_first_visits_needs_no_handoff_where_those_are_free():
+    free = row(3, stop_rules={"profile": "conversation", "max_handoffs": 1})
+    assert slacks(free) == {("max_steps", False): (4, 500, 496)}
+    none = row(3, stop_rules={"profile": "conversation", "max_handoffs": 0})
+    assert slacks(none)["max_handoffs", False] == (3, 0, -3)
+
+
 def test_a_limit_that_is_off_has_no_slack():
     assert slacks(row(3, stop_rules={"max_steps": None})) == {("max_handoffs", False): (3, 20, 17)}
     assert slacks(row(3, stop_rules={"max_handoffs": None})) == {("max_steps", False): (4, 100, 96)}

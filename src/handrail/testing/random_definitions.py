@@ -35,6 +35,8 @@ BLOCK_DEPTH_MAX = 2
 EXTRA_EDGE_CHANCE = 0.3
 """Chance that a node has one more conditional edge, an agent one more handoff."""
 REDIRECT_CHANCE = 0.7
+LADDER_CHANCES = {"nudge": 0.8, "ask": 0.8, "conclude": 0.8}
+"""Chance of each rung before a stop."""
 EDGE_REACH_ITEMS = 4
 """How far ahead edges lead, so that larger workflows have longer paths."""
 
@@ -282,7 +284,7 @@ def _add_waits(rng: Random, nodes: list[dict[str, Any]]) -> None:
         if config.get("kind") != "commit" and rng.random() < 0.85:
             config["max_waits"] = rng.choice((1, 1, 2))
             if rng.random() < 0.5:
-                config["waits_within"] = rng.choice((100, 3600))
+                config["waits_within"] = rng.choice((config["max_waits"], 100, 3600))
 
 
 def _draw_workflow_limits(rng: Random) -> dict[str, Any]:
@@ -311,7 +313,7 @@ def _draw_soft_limits(rng: Random) -> dict[str, Any]:
 
 
 def _draw_ladder(rng: Random) -> dict[str, Any]:
-    return {"ladder": {"nudge": rng.random() < 0.7, "conclude": rng.random() < 0.4}}
+    return {"ladder": {rung: rng.random() < chance for rung, chance in LADDER_CHANCES.items()}}
 
 
 def random_team(
@@ -354,9 +356,19 @@ def random_team(
         _add_redirects(rng, document)
     document["initial_phase"] = "begun" if rng.random() < 0.5 else ""
     document["stop_rules"] = _draw_team_limits(rng, hard=limits, soft=soft_limits)
-    if any("when_exhausted" in agent for agent in document["agents"]) and rng.random() < 0.7:
-        document["stop_rules"] |= {"max_edge": rng.choice((1, 1, 2)), "repeat_limit": 2}
+    _hasten_soft_rules(rng, document)
     return document
+
+
+def _hasten_soft_rules(rng: Random, document: dict[str, Any]) -> None:
+    """Mostly lower the limits of soft rules where they do more than end the run."""
+    rules = document["stop_rules"]
+    redirects = any("when_exhausted" in agent for agent in document["agents"])
+    bends = redirects or rules["ladder"]["ask"] or rules["ladder"]["conclude"]
+    if bends and rng.random() < 0.85:
+        rules |= {"max_edge": rng.choice((1, 1, 2)), "repeat_limit": 2}
+    if bends and rng.random() < 0.3:
+        rules["same_error_limit"] = 1
 
 
 def _add_redirects(rng: Random, document: dict[str, Any]) -> None:
@@ -426,7 +438,8 @@ def _draw_team_limits(rng: Random, *, hard: bool, soft: bool) -> dict[str, Any]:
         }
         rules |= {key: value for key, value in drawn.items() if rng.random() < 0.4}
     if rng.random() < 0.5:
-        rules |= {"max_waits": rng.choice((1, 2, 3)), "wait_deadline": rng.choice((100, 3600))}
-    ladder = _draw_ladder(rng)
-    ladder["ladder"]["ask"] = soft and rng.random() < 0.4
-    return rules | ladder
+        waits = rng.choice((1, 2, 3))
+        rules |= {"max_waits": waits, "wait_deadline": rng.choice((waits, 100, 3600))}
+        if hard and rng.random() < 0.2:
+            rules["max_duration"] = rng.choice((1, 2, 2.5))  # has no room for every wait
+    return rules | _draw_ladder(rng)

@@ -22,20 +22,22 @@ The time of waits is part of the queue: an agent that waits is in nobody's hands
 
 A team is bounded by its hard limits, and perhaps more by its handoff graph. A visit to an agent
 costs at most `protocol_error_limit` dispatches, so the visits bound the dispatches (K19, K20); a
-stretch has `max_waits` more (K31). If
-the start reaches no cycle of the handoff graph, its longest walk bounds the visits too; a guarded
-team's graph holds only the handoffs seen so far, and bounds nothing. Once-only tasks make the exact
-figures a longest-simple-path problem: flagged, not computed.
+stretch has `max_waits` more, as many as its running time has seconds for (K31). Where first visits
+are free, each place adds a handoff. If the start reaches no cycle of the handoff graph, its longest
+walk bounds the visits too; a guarded team's graph holds only the handoffs seen so far, and bounds
+nothing. Once-only tasks and free first visits in a cycle make the exact figures a
+longest-simple-path problem: flagged, not computed.
 """
 
+import math
 from collections.abc import Callable
 from typing import NamedTuple
 
 from handrail.kernel.decision import Value
 from handrail.kernel.definition.graph import Graph, Link, handoff_distances
-from handrail.kernel.definition.limits import ASKS_MAX, Limits
+from handrail.kernel.definition.limits import ASKS_MAX, FREE_VISITS_MAX, Limits
 from handrail.kernel.definition.model import REVIEW_STEP_ID, Agent, Node, NodeType, Settings, Team
-from handrail.kernel.result import RETRY_SECONDS_MAX
+from handrail.kernel.result import RETRY_SECONDS_MAX, RETRY_SECONDS_MIN
 
 SUM_MAX = 2**60
 """Cut-off for sums; no limit above 2**53 - 1 is ever accepted."""
@@ -234,7 +236,7 @@ def bound_workflow(graph: Graph, limits: Limits, settings: Settings) -> Bound:
     asks = min(ASKS_MAX, longest_path(graph, _ask_weights(graph.nodes)).total)
     time = _service_time(graph, settings, asks)
     any_merge = any(graph.nodes[m].config.wait == "any" for m in graph.fork_of)
-    safe_only = is_cut or handoffs_cut
+    safe_only = is_cut or handoffs_cut or not _may_begin(limits)
     return Bound(
         dispatches=max_steps if is_cut and max_steps is not None else dispatches,
         handoffs=0,
@@ -243,7 +245,9 @@ def bound_workflow(graph: Graph, limits: Limits, settings: Settings) -> Bound:
         asks=asks,
         time=time,
         tight={
-            "dispatches": not handoffs_cut,
+            "dispatches": not handoffs_cut
+            and _may_begin(limits)
+            and _have_waits_time(graph, limits),
             "handoffs": True,
             "transitions": not safe_only,
             "questions": not safe_only,
@@ -287,6 +291,15 @@ def _dispatch_weights(nodes: tuple[Node, ...]) -> Weights:
         return n, n, n
 
     return _node_weights(nodes, of)
+
+
+def _have_waits_time(graph: Graph, limits: Limits) -> bool:
+    """Whether the running time has room for every wait of a run, one after the other."""
+    if limits.max_duration is None:
+        return True
+    waits = [node.config.max_waits for node in graph.nodes]
+    seconds = RETRY_SECONDS_MIN * longest_path(graph, Weights(waits, waits, waits)).total
+    return seconds < round(limits.max_duration, 6)
 
 
 def visit_dispatches(task: Node) -> int:
@@ -412,6 +425,34 @@ def _witness(graph: Graph, path: LongestPath) -> Witness:
     )
 
 
+def handoffs_max(team: Team, limits: Limits) -> int | None:
+    """Return the most handoffs of a stretch by `max_handoffs`, None if it is off. Where it leaves
+    out first visits, each agent and the review step adds one."""
+    if limits.max_handoffs is None or not limits.frees_visits:
+        return limits.max_handoffs
+    is_open = bool(team.metadata.get("guarded"))
+    places = FREE_VISITS_MAX if is_open else len(team.agents) + (team.review is not None)
+    return limits.max_handoffs + min(places, FREE_VISITS_MAX)
+
+
+def _waits_max(limits: Limits) -> int:
+    """Return the most waits of a team's stretch that another dispatch follows: each takes a second
+    at least, and counts to the running time."""
+    if limits.max_duration is None:
+        return limits.max_waits
+    in_time = math.ceil(round(limits.max_duration, 6) / RETRY_SECONDS_MIN) - 1
+    return max(0, min(limits.max_waits, in_time))
+
+
+def _may_begin(limits: Limits) -> bool:
+    """Whether the limits leave room for a first step, and for handoffs after it. If not, the
+    figures are safe only."""
+    is_timeless = limits.max_duration is not None and round(limits.max_duration, 6) == 0
+    return not (is_timeless or limits.max_tokens == 0 or limits.max_cost == 0) and (
+        limits.max_edge != 0
+    )
+
+
 def longest_walk(team: Team, *, to_review: bool) -> int | None:
     """Return the most handoffs that the graph alone allows from the start agent; None if endless.
 
@@ -464,14 +505,19 @@ def bound_team(team: Team, limits: Limits, settings: Settings) -> Bound:
     not ended by a limit, so that only a soft rule can bring a conclusion after it.
     """
     steps, walk = limits.ordinary_steps, longest_walk(team, to_review=False)
-    handoffs = _smallest(limits.max_handoffs, longest_walk(team, to_review=True), steps)
-    turns = _smallest(limits.max_handoffs, walk, steps) + 1
-    structural = turns * limits.protocol_error_limit + ASKS_MAX + limits.max_waits
+    limit = handoffs_max(team, limits)
+    handoffs = _smallest(limit, longest_walk(team, to_review=True), steps)
+    turns = _smallest(limit, walk, steps) + 1
+    structural = turns * limits.protocol_error_limit + ASKS_MAX + _waits_max(limits)
     dispatches = _smallest(structural, steps)
     asks = min(ASKS_MAX, dispatches)
-    is_exact = not any(
-        any(task.once for task in agent.tasks) or _redirects_beyond_handoffs(agent)
-        for agent in team.agents
+    is_exact = (
+        _may_begin(limits)
+        and not (limits.frees_visits and walk is None)
+        and not any(
+            any(task.once for task in agent.tasks) or _redirects_beyond_handoffs(agent)
+            for agent in team.agents
+        )
     )
     walk_ends = walk is not None and dispatches == structural
     concludes = limits.ladder.conclude and (steps is None or steps != limits.max_steps)
@@ -480,7 +526,7 @@ def bound_team(team: Team, limits: Limits, settings: Settings) -> Bound:
         dispatches=dispatches,
         handoffs=handoffs,
         transitions=handoffs,
-        questions=(team.review is not None) + limits.ladder.ask,
+        questions=int(team.review is not None or limits.ladder.ask),
         asks=asks,
         time=_service_time_of_team(team, limits, settings, dispatches, asks),
         tight={
@@ -488,7 +534,8 @@ def bound_team(team: Team, limits: Limits, settings: Settings) -> Bound:
             "handoffs": is_exact,
             "transitions": is_exact,
             "questions": not limits.ladder.ask
-            and (team.review is None or _is_review_reachable(team, limits)),
+            if team.review is None
+            else _may_begin(limits) and _is_review_reachable(team, limits),
             "asks": is_exact,
             "time": False,
         },
@@ -525,10 +572,10 @@ def _service_time_of_team(
             min(running, max_seconds),
         )
     review = team.review
-    people = 0.0
+    people = settings.human_deadline if limits.ladder.ask else 0.0
     if review is not None:
-        people = settings.human_deadline if review.deadline is None else review.deadline
-    people += settings.human_deadline if limits.ladder.ask else 0.0
+        deadline = settings.human_deadline if review.deadline is None else review.deadline
+        people = max(people, deadline)
     ask_seconds = asks * settings.human_deadline
     return ServiceTime(
         queue=queue,

@@ -124,7 +124,7 @@ def _team_slack(team: Team, limits: Limits) -> Iterator[Slack]:
     ):
         if handoffs is None:
             continue
-        if limits.max_handoffs is not None:
+        if limits.max_handoffs is not None and not limits.frees_visits:
             yield Slack(limit="max_handoffs", way=way, needed=handoffs, allowed=limits.max_handoffs)
         if limits.ordinary_steps is not None:
             yield Slack(

@@ -40,6 +40,8 @@ ASKS_MAX = 10
 TOOL_LIMITS_MAX = 100
 """Tools that may have a limit."""
 WAIT_DEADLINE_SECONDS = 1800
+FREE_VISITS_MAX = 1_000
+"""First visits of a run that `max_handoffs` leaves out: so many visited agents are remembered."""
 WAITS_MAX_WITHOUT_TIMES = 100
 """Waits of one stretch where no times are known, as in a trace."""
 
@@ -128,6 +130,11 @@ class Limits(Value, dict=True, gc=True):
     def judges_findings(self) -> bool:
         """Whether the soft rules look at what each step found, not at names and claims alone."""
         return self.profile in FINDING_PROFILES
+
+    @property
+    def frees_visits(self) -> bool:
+        """Whether `max_handoffs` leaves out first visits; with 0 there are none."""
+        return self.judges_findings and self.free_visits and bool(self.max_handoffs)
 
     @cached_property
     def ordinary_steps(self) -> int | None:

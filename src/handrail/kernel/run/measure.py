@@ -11,8 +11,9 @@ reported, and then the position is where it was: a wait less in the visit, or in
 
 from typing import assert_never
 
+from handrail.kernel.definition.certificate import handoffs_max
 from handrail.kernel.definition.limits import ASKS_MAX
-from handrail.kernel.definition.model import NodeType
+from handrail.kernel.definition.model import NodeType, Team
 from handrail.kernel.definition.plan import Plan
 from handrail.kernel.definition.rank import EVENTS_PER_APPROVAL, EVENTS_PER_TRANSITION
 from handrail.kernel.run.state import Position, PositionPhase, Run
@@ -119,7 +120,7 @@ def _team_measure(plan: Plan, run: Run) -> int:
         PositionPhase.CLAIMED,
         PositionPhase.SETTLED,
     )
-    steps = _steps_left(run, position, 1 if in_hand else 0)
+    steps = _steps_left(plan.team, run, position, 1 if in_hand else 0)
     review = plan.team.review
     tail = EVENTS_PER_END if review is None else EVENTS_PER_END + 1 + review.quorum
     tail += EVENTS_PER_CONCLUSION if run.limits.ladder.conclude else 0
@@ -128,11 +129,12 @@ def _team_measure(plan: Plan, run: Run) -> int:
     return EVENTS_PER_STEP * steps + PHASE_EVENTS[position.phase] + waits + tail
 
 
-def _steps_left(run: Run, position: Position, in_hand: int) -> int:
+def _steps_left(team: Team, run: Run, position: Position, in_hand: int) -> int:
     limits, ledger = run.limits, run.ledger
     left: list[int] = []
-    if limits.max_handoffs is not None:
-        handoffs = limits.max_handoffs - (ledger.handoffs - ledger.handoffs_before)
+    limit = handoffs_max(team, limits)
+    if limit is not None:
+        handoffs = limit - (ledger.handoffs - ledger.handoffs_before)
         left.append((handoffs + 1) * limits.protocol_error_limit - position.faults)
     if limits.ordinary_steps is not None:
         left.append(limits.ordinary_steps - (ledger.steps - ledger.steps_before) + in_hand)

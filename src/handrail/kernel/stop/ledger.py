@@ -29,7 +29,7 @@ from typing import TypeVar
 from msgspec.structs import replace
 
 from handrail.kernel.decision import Value
-from handrail.kernel.definition.limits import FINDING_PROFILES, Limits
+from handrail.kernel.definition.limits import FINDING_PROFILES, FREE_VISITS_MAX, Limits
 from handrail.kernel.result import NO_EVIDENCE, Check, Evidence, Result, Usage
 from handrail.kernel.stop.alike import EffectCall
 from handrail.kernel.stop.best import BestResult, choose_best
@@ -406,13 +406,13 @@ def _add_visits(ledger: Ledger, limits: Limits, targets: list[str]) -> Ledger:
     visited, first_visits = ledger.visited, ledger.first_visits
     if limits.free_visits:
         for number, target in enumerate(targets, ledger.handoffs + 1):
-            if target not in visited:
+            if target not in visited and len(visited) < FREE_VISITS_MAX:
                 visited = {**visited, target: number}
                 first_visits += 1
     return replace(
         ledger,
         repeats=repeats,
-        visited=_keep_newest(visited, EDGES_KEPT),
+        visited=visited,
         first_visits=first_visits,
     )
 
