@@ -103,7 +103,8 @@ def observed(seed: int) -> tuple[GuardedRun, list[list[GuardedEvent]]]:
     chance, clock = random.Random(seed), ManualClock()
     rules = replace(rules_of(chance), max_duration=None)  # the record has a clock of its own
     guard = Guard(rules, clock=clock.now)
-    run = GuardedRun(guard, "r", task="t", paths=None, goal="", raises=False)
+    run = GuardedRun(guard, limits=guard.limits(), raises=False)
+    run.begin("r", task="t")
     reports, count = list[list[GuardedEvent]](), 1
     for _ in range(chance.randrange(30)):
         if chance.random() < 0.5:

@@ -34,12 +34,13 @@ SILENCE = 300
 class Told:
     """A guarded program and the engine that hears of it, by hand."""
 
-    def __init__(self, engine: Engine, clock: ManualClock, rules: StopRules, **given: Any) -> None:
+    def __init__(
+        self, engine: Engine, clock: ManualClock, rules: StopRules, *, goal: str = "", **given: Any
+    ) -> None:
         self.engine, self.clock = engine, clock
         guard = Guard(rules, clock=clock.now)
-        self.run = GuardedRun(
-            guard, "r", **{"task": "t", "paths": None, "goal": "", "raises": False, **given}
-        )
+        self.run = GuardedRun(guard, limits=guard.limits(), goal=goal, raises=False)
+        self.run.begin("r", task="t", **given)
         self.id, self.count = "", 1
         self.asked = ""
 

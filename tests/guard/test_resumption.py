@@ -36,16 +36,9 @@ RULES = st.sampled_from(
 
 
 def begin(guard: Guard, profile: ProfileName, reader: FindingReader) -> GuardedRun:
-    return GuardedRun(
-        guard,
-        "run",
-        limits=guard.limits(profile),
-        task="",
-        paths=None,
-        goal="",
-        raises=False,
-        thread_state=ThreadState(None, reader),
-    )
+    run = GuardedRun(guard, limits=guard.limits(profile), raises=False)
+    run.begin("run", thread_state=ThreadState(None, reader))
+    return run
 
 
 def act(run: GuardedRun, step: tuple[Any, ...]) -> Any:

@@ -95,6 +95,22 @@ def test_a_dry_run_is_on_the_server_with_what_the_rules_would_have_done(server, 
     assert 'handrail_would_stop_total{rule="max_handoffs"} 1.0' in metrics
 
 
+def test_an_unguarded_run_says_so_on_the_server(server, person):
+    class Unreadable:
+        def __repr__(self) -> str:
+            raise RuntimeError("this value has no text")
+
+    with guard_on(server).run("r", raises=False) as run:
+        for n in range(3):
+            run.handoff("a", "b")
+            run.called("b", "look", n, Unreadable())
+            run.errors.note(ValueError("a secret"), "a nudge could not be delivered")
+    view = person.runs.get(run.recorded)
+    assert view.unguarded == run.errors.unguarded != ""
+    assert [warning.code for warning in view.warnings] == ["guard_error"]
+    assert "secret" not in view.warnings[0].message
+
+
 def test_a_result_waits_for_what_comes_after_its_warnings(server, person):
     with guard_on(server, rules=StopRules(profile="observed")).run("ticket 3", team="slow") as run:
         for n in range(5):
@@ -257,6 +273,10 @@ def test_only_who_began_it_tells_of_a_run_and_only_of_a_guarded_one(server, pers
         ([{"type": "handed_off", "target": "b\0"}], "NUL"),
         ([{"type": "handed_off", "target": ""}], "agents"),
         ([{"type": "moved"}], "moved"),
+        (
+            [{"type": "warned", "code": "timeouts", "message": "", "unguarded": True}],
+            "no error of a guard",
+        ),
     ],
 )
 def test_what_cannot_have_been_is_refused_and_changes_nothing(server, person, events, told):

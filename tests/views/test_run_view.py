@@ -19,7 +19,7 @@ FIELDS = {
     "loop_counters", "soft_rules", "handoff_sequence", "redirects", "warnings", "iterations",
     "usage",
     "last_progress_step", "total_steps", "waits", "remaining", "created_at", "updated_at",
-    "ended_at", "duration", "nudges", "dry_run", "would_have",
+    "ended_at", "duration", "nudges", "dry_run", "would_have", "unguarded",
 }  # fmt: skip
 
 
@@ -49,7 +49,7 @@ def test_what_follows_from_the_state_alone_is_the_same_in_the_summary(make):
     view = viewed(d)
     summary = msgspec.json.decode(msgspec.json.encode(run_summary(d.plan, d.run, d.now)))
     events_tell = {"attempts", "loop_counters", "handoff_sequence", "redirects", "warnings"}
-    events_tell |= {"would_have"}
+    events_tell |= {"would_have", "unguarded"}
     assert set(summary) == FIELDS - events_tell - EVENT_FIELDS
     places = summary.pop("current_node_ids")
     assert sorted(places) == sorted(view["current_node_ids"])

@@ -10,7 +10,6 @@ Frameworks call from several threads and tasks; one lock serialises them.
 """
 
 import importlib
-import logging
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Generator, Iterator, Mapping
 from contextlib import aclosing, closing, contextmanager, nullcontext
@@ -18,15 +17,15 @@ from contextvars import ContextVar
 from threading import RLock
 from typing import Any, NoReturn
 
+from handrail.guard.boundary import HookBoundary
 from handrail.guard.errors import stop_error
 from handrail.guard.prices import ModelCall, add_usages
 from handrail.guard.run import NO_USAGE, Guard, GuardedRun
 from handrail.guard.sanitising import describe_text
 from handrail.guard.tool_calls import ToolCall, to_text
 from handrail.kernel.definition.limits import ProfileName
+from handrail.kernel.result import FIGURE_MAX, NO_EVIDENCE, Usage
 from handrail.kernel.run.state import Stop
-
-log = logging.getLogger("handrail.guard")
 
 ANSWER_CHARS_MAX = 2_000
 """Characters of a model's answer; the framework keeps the rest."""
@@ -66,6 +65,11 @@ class RunWatch:
         """Answers and tool calls recorded so far."""
         self._open_calls = Counter[tuple[tuple[str, ...], str]]()
         """Open calls between agents: callers and callee."""
+        self.boundary = HookBoundary(self, is_step=True)
+        """The block in which a hook works; `tool_boundary`: a hook of tools, of which a step may
+        have many.
+        """
+        self.tool_boundary = HookBoundary(self, is_step=False)
 
     def activate(self, agent: str, *, source: str | None = None, reason: str = "") -> Stop | None:
         """Give the agent the turn from `source`; by default from the agent that has it.
@@ -82,13 +86,28 @@ class RunWatch:
                     run.first_agent = source or agent
                 reason = run.recorded_text(reason)
                 if self.step_open:
-                    self.stop = run.record_handoff(
-                        source, agent, reason, answering_agent, self._text, self._usage
-                    )
-                    self._text, self._usage, self.step_open = "", NO_USAGE, False
+                    text, usage = self._take_answer()
+                    self._record_handoff(source, agent, reason, answering_agent, text, usage)
                 elif source:
-                    self.stop = run.record_handoff(source, agent, reason)
+                    self._record_handoff(source, agent, reason)
             return self.stop
+
+    def _record_handoff(
+        self,
+        source: str,
+        target: str,
+        reason: str,
+        answering_agent: str = "",
+        text: str = "",
+        usage: Usage | None = None,
+    ) -> None:
+        try:
+            self.stop = self.run.record_handoff(
+                source, target, reason, answering_agent, text, usage
+            )
+        except Exception as error:
+            what = "a handoff could not be recorded"
+            self.run.errors.lose(error, what, steps=1, handoffs=1, usage=usage or NO_USAGE)
 
     def resume(self, agent: str) -> Stop | None:
         """Return the turn to an agent that had only called another one: no handoff."""
@@ -131,9 +150,17 @@ class RunWatch:
     ) -> None:
         """Record a model's answer; `call` says which model, and what its tokens are."""
         with self._lock:
-            self._text, self.step_open = text[:ANSWER_CHARS_MAX], True
+            self.step_open = True
             self.records += 1
-            self._usage = add_usages(self._usage, self.run.pricing.price(call, tokens))
+            self._usage = add_usages(self._usage, self._price(call, tokens))
+            self._text = text[:ANSWER_CHARS_MAX]
+
+    def _price(self, call: ModelCall, tokens: int) -> Usage:
+        try:
+            return self.run.pricing.price(call, tokens)
+        except Exception as error:
+            self.run.errors.lose(error, "what a model's answer cost could not be read")
+            return Usage(tokens=min(max(int(tokens), 0), FIGURE_MAX))
 
     def record_state(self, state: Mapping[str, Any] | str, text: str = "") -> None:
         """Record the state that the active agent left, and its text if no model's answer is
@@ -167,14 +194,32 @@ class RunWatch:
 
     def _flush_step(self, handoff: tuple[str, str] | None = None) -> None:
         """Record the step that is over; `handoff`: to whom it hands over, and why."""
-        if self.stop is None:
-            calls, self._calls = self._calls, []
-            agent, text = self.active_agent, self._text
-            state, self._state = self._state, None
-            run = self.run
-            evidence = run.read_step(agent, text, calls, state, handoff)
-            self.stop = run.record_result(agent, text, evidence, self._usage)
-            self._text, self._usage, self.step_open = "", NO_USAGE, False
+        if self.stop is not None:
+            return
+        calls, self._calls = self._calls, []
+        state, self._state = self._state, None
+        agent, run, evidence = self.active_agent, self.run, NO_EVIDENCE
+        text, usage = self._take_answer()
+        try:
+            evidence = run.step_reader.read_step(agent, text, calls, state, handoff)
+        except Exception as error:
+            run.errors.lose(error, "what a step showed could not be read")
+        try:
+            self.stop = run.record_result(agent, text, evidence, usage)
+        except Exception as error:
+            run.errors.lose(error, "a step could not be recorded", steps=1, usage=usage)
+
+    def _take_answer(self) -> tuple[str, Usage]:
+        """Close the step, and return its text and its usage."""
+        text, usage = self._text, self._usage
+        self._text, self._usage, self.step_open = "", NO_USAGE, False
+        return text, usage
+
+    def judge_hard_limits(self) -> None:
+        """Stop a run that is unguarded if a hard limit is reached."""
+        with self._lock:
+            if self.stop is None:
+                self.stop = self.run.errors.judge(self._usage)
 
     @contextmanager
     def as_current(self, chain: tuple[str, ...] | None = None) -> Generator[None]:
@@ -183,12 +228,14 @@ class RunWatch:
         """
         if chain is None:
             chain = _agent_chain.get() if current_watch.get() is self else ()
-        before, chain_before = current_watch.set(self), _agent_chain.set(chain)
+        watch_before, chain_before = current_watch.get(), _agent_chain.get()
+        current_watch.set(self)
+        _agent_chain.set(chain)
         try:
             yield
-        finally:
-            _agent_chain.reset(chain_before)
-            current_watch.reset(before)
+        finally:  # perhaps in another context, where a token could not be used
+            _agent_chain.set(chain_before)
+            current_watch.set(watch_before)
 
     def iterate(self, pieces: Any) -> Iterator[Any]:
         """Iterate over what a framework yields, and close it, whichever side ends first."""
@@ -211,17 +258,12 @@ class RunWatch:
                 yield piece
 
     def deliver_nudge(self, deliver: Callable[[str], object]) -> None:
-        """Pass what the next model should be told of a rule that is near to the framework, once.
-
-        A failure is logged: a nudge never breaks the program.
-        """
-        with self._lock:
-            text = self.run.take_nudge()
-        if text is not None:
-            try:
+        """Pass what the next model should be told of a rule that is near to the framework, once."""
+        with self.run.errors.absorbing("a nudge could not be delivered"):
+            with self._lock:
+                text = self.run.take_nudge()
+            if text is not None:
                 deliver(text)
-            except Exception:
-                log.exception("a nudge could not be delivered")
 
     def raise_if_stopped(self) -> None:
         """Raise the stop, if there is one: for hooks that end a framework's run by an error."""
@@ -250,27 +292,37 @@ def watching_stream(
     """Like `watching`, for streams: what the caller does between two pieces is outside the run.
 
     The framework's thread counts only where findings are judged: by names alone, each turn of an
-    ordinary chat would repeat the one before.
+    ordinary chat would repeat the one before. A `thread` that is a function returns the id; it may
+    fail.
     """
-    prompt = to_text(task)
-    title = prompt[:TITLE_CHARS_MAX]
-    if guard.record_texts != "full" and title:
-        title = f"{name} {describe_text(title)}"
-    is_threaded = bool(thread) and guard.limits(DEFAULT_PROFILE).judges_findings
+    early_errors: list[tuple[Exception, str]] = []
+    prompt = thread_id = title = ""
+    try:
+        prompt = to_text(task)
+        title = prompt[:TITLE_CHARS_MAX]
+        if guard.record_texts != "full" and title:
+            title = f"{name} {describe_text(title)}"
+    except Exception as error:
+        early_errors.append((error, "the input has no text"))
+    try:
+        thread = thread() if callable(thread) else thread
+        if thread and guard.limits(DEFAULT_PROFILE).judges_findings:
+            thread_id = to_text(thread)
+    except Exception as error:
+        early_errors.append((error, "the thread's id could not be read"))
     with guard.run(
-        name,
-        task=title,
-        raises=False,
-        team=name,
-        profile=DEFAULT_PROFILE,
-        thread=to_text(thread) if is_threaded else "",
+        name, task=title, raises=False, team=name, profile=DEFAULT_PROFILE, thread=thread_id
     ) as run:
-        if is_threaded:
-            run.read_prompt(prompt)
+        for error, what in early_errors:
+            run.errors.note(error, what)
+        if thread_id:
+            with run.errors.absorbing("what a person asks could not be read", missed=True):
+                run.read_prompt(prompt)
         watch = RunWatch(run)
         try:
             yield watch
-            watch.begin_step()
+            with watch.boundary:
+                watch.begin_step()
         except Exception:
             if watch.stop is None:
                 raise
@@ -317,12 +369,14 @@ def _agent_call(
     watch: RunWatch, agent: str, callers: tuple[str, ...]
 ) -> Generator[tuple[str, ...]]:
     """Let an agent work; an agent that another one called gives the turn back at the end."""
-    watch.enter_call(callers, agent)
+    with watch.boundary:
+        watch.enter_call(callers, agent)
     try:
         watch.raise_if_stopped()
         yield (*callers, agent)
     finally:
-        watch.leave_call(callers, agent)
+        with watch.boundary:
+            watch.leave_call(callers, agent)
 
 
 def import_framework(module: str, extra: str) -> Any:

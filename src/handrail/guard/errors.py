@@ -1,5 +1,6 @@
 """The errors that end a guarded loop: one base, and a subclass for each kind of reason."""
 
+import logging
 from typing import TYPE_CHECKING
 
 from handrail.kernel.run.state import Stop
@@ -11,6 +12,9 @@ if TYPE_CHECKING:
     from handrail.guard.run import GuardedRun
 
 
+log = logging.getLogger("handrail.guard")
+
+
 class StoppedError(Exception):
     """A stop rule ended the run.
 
@@ -20,7 +24,12 @@ class StoppedError(Exception):
     """
 
     def __init__(self, stop: Stop, run: "GuardedRun", partial: object = None) -> None:
-        super().__init__(describe_error(stop))
+        try:
+            text = describe_error(stop)
+        except Exception:  # a stop passes, whatever is wrong with its description
+            log.exception("a stop could not be described")
+            text = f"{stop.rule}: {stop.reason}"
+        super().__init__(text)
         self.stop, self.run, self.partial = stop, run, partial
 
 
@@ -68,6 +77,14 @@ def describe_error(stop: Stop) -> str:
     assert view is not None, "there is a stop"
     lines = [f"  {name}: {text}" for name, text in explain_stop(view)]
     return "\n".join([f"{stop.rule}: {stop.reason}", *lines[1:]])  # the first is the rule
+
+
+def exception_text(error: BaseException) -> str:
+    """Return the text of an exception; empty if it has none, or if it cannot be read."""
+    try:
+        return str(error)
+    except Exception:
+        return ""
 
 
 def stop_error(stop: Stop, run: "GuardedRun", partial: object = None) -> StoppedError:

@@ -25,7 +25,7 @@ from itertools import islice
 from typing import Any, TypeVar, cast
 
 from handrail.guard.adapter import UNKNOWN_CALL, current_watch, watching, watching_agent
-from handrail.guard.errors import StoppedError
+from handrail.guard.errors import StoppedError, exception_text
 from handrail.guard.prices import ModelCall
 from handrail.guard.run import Guard
 from handrail.guard.tool_calls import to_text
@@ -79,8 +79,9 @@ def _turn(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Generator
         yield turn
         return
     with watching_agent(None, name) as watch:
-        records = watch.records
-        arguments = _describe_arguments(args, kwargs) if watch.judges_findings else None
+        records, arguments = watch.records, None
+        with watch.tool_boundary:
+            arguments = _describe_arguments(args, kwargs) if watch.judges_findings else None
         try:
             yield turn
         except Exception as error:
@@ -88,7 +89,8 @@ def _turn(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Generator
                 _record_call(name, arguments, error=error)
             raise
         if arguments is not None and watch.records == records and turn.output is not None:
-            _record_call(name, arguments, _bounded(turn.output))
+            with watch.tool_boundary:
+                _record_call(name, arguments, _bounded(turn.output))
 
 
 def _describe_arguments(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
@@ -151,9 +153,11 @@ def used(*, tokens: int = 0, text: str = "", call: ModelCall = UNKNOWN_CALL) -> 
     was too much."""
     watch = current_watch.get()
     if watch is not None:
-        watch.begin_step()
+        with watch.boundary:
+            watch.begin_step()
         watch.raise_if_stopped()
-        watch.record_answer(text, tokens, call)
+        with watch.boundary:
+            watch.record_answer(text, tokens, call)
 
 
 def nudge() -> str:
@@ -161,8 +165,9 @@ def nudge() -> str:
     texts: list[str] = []
     watch = current_watch.get()
     if watch is not None:
-        watch.begin_step()
-        watch.deliver_nudge(texts.append)
+        with watch.boundary:
+            watch.begin_step()
+            watch.deliver_nudge(texts.append)
     return "".join(texts)
 
 
@@ -193,8 +198,9 @@ def _record_call(
 ) -> None:
     watch = current_watch.get()
     if watch is not None and not isinstance(error, StoppedError):
-        message = None if error is None else f"{type(error).__name__}: {error}"
-        watch.record_tool_call(name, arguments, output, message)
+        with watch.tool_boundary:
+            message = None if error is None else f"{type(error).__name__}: {exception_text(error)}"
+            watch.record_tool_call(name, arguments, output, message)
 
 
 def _is_async(function: Callable[..., Any]) -> bool:

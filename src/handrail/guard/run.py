@@ -21,7 +21,8 @@ import msgspec
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from handrail.guard.errors import StoppedError, stop_error
+from handrail.guard.boundary import GuardErrors, OnError
+from handrail.guard.errors import StoppedError, exception_text, stop_error
 from handrail.guard.fast_path import FastPath
 from handrail.guard.prices import (
     ModelPrices,
@@ -37,8 +38,9 @@ from handrail.guard.sanitising import (
     safe_text,
     safe_texts,
 )
+from handrail.guard.step_reader import StepReader
 from handrail.guard.threads import ThreadState, ThreadStates
-from handrail.guard.tool_calls import ToolCall, claim_of, read_text, read_tool_call
+from handrail.guard.tool_calls import ToolCall
 from handrail.kernel.decision import Value
 from handrail.kernel.definition.limits import (
     UNLIMITED,
@@ -102,7 +104,6 @@ from handrail.kernel.stop.rules import (
     judge_step,
     terminal_status_of,
 )
-from handrail.kernel.stop.tool_claims import check_tool_call, claim_tool_calls
 from handrail.kernel.validation_messages import explain_validation_error
 from handrail.views.report import RunReport, build_report
 
@@ -159,13 +160,6 @@ def _judge_clock(ctx: RuleContext) -> list[FiredRule]:
     return [fired for fired in judge_step(ctx) if fired.rule is StopRule.MAX_DURATION]
 
 
-def _evidence_of(limits: Limits, finding: StepFinding | None) -> Evidence:
-    """Return a finding as evidence, in profiles that judge findings."""
-    if finding is None or not limits.judges_findings:
-        return NO_EVIDENCE
-    return Evidence(measured=True, findings=(finding,))
-
-
 def _early_warnings(judges: WarningJudges, ctx: RuleContext, now: datetime) -> list[Warned]:
     """Return the warnings that are due; they stop nothing."""
     if not ctx.limits.judges_findings:
@@ -193,6 +187,19 @@ class RunSnapshot(Value):
     refused: HandedOff | None = None
 
 
+def _check_choice(name: str, value: str, choice: Any) -> None:
+    if value not in get_args(choice):
+        raise ValueError(f"{name} is {value!r}; say {' or '.join(map(repr, get_args(choice)))}")
+
+
+def _price_list(rules: StopRules, prices: ModelPrices | None) -> PriceList | None:
+    """Return what prices the calls of models, where cost matters."""
+    limits_cost = rules.max_cost is not UNSET and rules.max_cost is not None
+    if limits_cost and prices is None and not is_installed():
+        refuse_without_prices("max_cost")
+    return PriceList(prices) if limits_cost or prices is not None else None
+
+
 class Guard:
     """Stop rules, checked once, for any number of runs."""
 
@@ -208,6 +215,7 @@ class Guard:
         token: str = "",
         answer_seconds: float = ANSWER_SECONDS_DEFAULT,
         prices: ModelPrices | None = None,
+        on_error: OnError = "record",
     ) -> None:
         """Check the rules; raise ValueError, naming the limit, if a rule cannot be used.
 
@@ -230,9 +238,12 @@ class Guard:
         `prices` say what models cost: by model (input, output) of a million tokens, or a function
         of a `ModelCall`, which returns None where it does not know; else the extra
         `handrail[prices]` is asked. Calls are priced where `prices` or `max_cost` are set.
+
+        An error of the guard itself is recorded and stops nothing (`boundary.py`), unless
+        `on_error` is "raise".
         """
-        if record_texts not in get_args(RecordTexts):
-            raise ValueError(f"record_texts is {record_texts!r}; say 'digests' or 'full'")
+        _check_choice("on_error", on_error, OnError)
+        _check_choice("record_texts", record_texts, RecordTexts)
         checked, problems = read_stop_rules(msgspec.to_builtins(rules or StopRules()))
         if checked is None:
             raise ValueError("; ".join(str(problem) for problem in problems))
@@ -247,10 +258,8 @@ class Guard:
         self.dry_run, self.record_texts = dry_run, record_texts
         self.clock, self.record, self.token = clock, record, token
         self.answer_seconds = answer_seconds
-        limits_cost = checked.max_cost is not UNSET and checked.max_cost is not None
-        if limits_cost and prices is None and not is_installed():
-            refuse_without_prices("max_cost")
-        self.prices = PriceList(prices) if limits_cost or prices is not None else None
+        self.prices = _price_list(checked, prices)
+        self.on_error: OnError = on_error
         self.threads = ThreadStates()
         self.last: GuardedRun | None = None
         """The run that began last: its report, its stop, its id where it was recorded."""
@@ -283,43 +292,31 @@ class Guard:
         `thread` of a team share soft counts and budgets, not hard limits; `task` is what a person
         asks in this run, and where it is new, the soft counts begin anew.
         """
-        prompt = task
-        name, task, team = (
-            safe_text(name, TITLE_CHARS_MAX),
-            safe_text(task, TITLE_CHARS_MAX),
-            safe_name(team),
-        )
-        thread_state = self.threads.take(team, thread) if thread else None
-        run = GuardedRun(
-            self,
-            name,
-            limits=self.limits(profile),
-            task=task,
-            paths=paths,
-            goal=goal,
-            raises=raises,
-            thread_state=thread_state,
-        )
-        if thread:
-            run.read_prompt(prompt)
+        run = GuardedRun(self, limits=self.limits(profile), goal=goal, raises=raises)
+        with run.errors.absorbing("the run could not begin", missed=True):
+            team = safe_name(team)
+            run.begin(
+                safe_text(name, TITLE_CHARS_MAX),
+                task=safe_text(task, TITLE_CHARS_MAX),
+                paths=paths,
+                thread_state=self.threads.take(team, thread) if thread else None,
+            )
+            if thread:
+                run.read_prompt(task)
         self.last = run
-        run.recorder = self._begin_recording(run, team)
+        self._begin_recording(run, team)
         try:
             yield run
         except StoppedError as stop:
             if stop.run is not run:
-                run.fail(f"a run inside it was stopped: {stop.stop.rule}: {stop.stop.reason}")
-            raise
-        except GeneratorExit:
-            run.fail("the stream was left before its end")
+                self._fail(run, stop)
             raise
         except BaseException as error:
-            message = str(error)
-            recorded = run.recorded_text(message)
-            run.fail(f"{type(error).__name__}: {recorded}" if message else type(error).__name__)
+            self._fail(run, error)
             raise
         else:
-            run.complete()
+            with run.errors.absorbing("the end of the run could not be recorded"):
+                run.complete()
         finally:
             self._end_run(run, team, thread)
 
@@ -339,24 +336,48 @@ class Guard:
 
         return make_middleware(self, name)
 
+    def _fail(self, run: "GuardedRun", error: BaseException) -> None:
+        """End the run by the program's own error, which passes whatever becomes of its record."""
+        try:
+            if isinstance(error, StoppedError):
+                run.fail(f"a run inside it was stopped: {error.stop.rule}: {error.stop.reason}")
+            elif isinstance(error, GeneratorExit):
+                run.fail("the stream was left before its end")
+            else:
+                text = run.recorded_text(exception_text(error))
+                run.fail(f"{type(error).__name__}: {text}" if text else type(error).__name__)
+        except Exception:
+            log.exception("the end of a guarded run could not be recorded")
+
     def _end_run(self, run: "GuardedRun", team: str, thread: str) -> None:
         """Keep what the thread's next run begins with, and complete the record."""
         if thread:
-            self.threads.put_back(team, thread, run.thread_state())
-        if run.recorder is not None:
-            run.recorder.close()
-        elif self.record:
-            run.recorded = _record_run(run.events, self.record, team)
+            with run.errors.absorbing("what the thread's next run begins with is unknown"):
+                self.threads.put_back(team, thread, run.thread_state())
+        with run.errors.absorbing("the record could not be completed"):
+            if run.recorder is not None:
+                run.recorder.close()
+            elif self.record and not self._reports_to_server:
+                run.recorded = _record_run(run.events, self.record, team)
 
-    def _begin_recording(self, run: "GuardedRun", team: str) -> "ServerRecorder | None":
+    def _begin_recording(self, run: "GuardedRun", team: str) -> None:
         """Begin to report the run to a server, if there is one."""
-        if not self.record.startswith(SERVER_URL_PREFIXES):
-            return None
+        if not self._reports_to_server:
+            return
         from handrail.guard.server_recorder import (
             ServerRecorder,  # imported late: only recorded runs need a client
         )
 
-        return ServerRecorder(run, self.record, self.token, team)
+        try:
+            run.recorder = ServerRecorder(run, self.record, self.token, team)
+        except ValueError:  # an address or a token that cannot be used
+            raise
+        except Exception as error:
+            run.errors.note(error, "the run could not be reported")
+
+    @property
+    def _reports_to_server(self) -> bool:
+        return self.record.startswith(SERVER_URL_PREFIXES)
 
 
 def _record_run(events: Sequence[RunEvent], database: str, team: str) -> str:
@@ -390,19 +411,8 @@ class GuardedRun:
     _first_wait: float | None = None
     """The running time at which the first wait began, in seconds."""
 
-    def __init__(
-        self,
-        guard: Guard,
-        name: str,
-        *,
-        limits: Limits | None = None,
-        task: str,
-        paths: tuple[str, ...] | None,
-        goal: str,
-        raises: bool,
-        thread_state: ThreadState | None = None,
-    ) -> None:
-        self.name = name
+    def __init__(self, guard: Guard, *, limits: Limits, goal: str = "", raises: bool) -> None:
+        self.name = ""
         self.stop: Stop | None = None
         self.recorded = ""
         """The run's id where it is recorded."""
@@ -414,27 +424,47 @@ class GuardedRun:
         self.server_end: tuple[TerminalStatus, Stop] | None = None
         """How the run was ended on the server; the run ends here at its next step."""
         self._answer_seconds, self.pricing = guard.answer_seconds, RunPricing(guard.prices)
-        self.limits = limits = limits or guard.limits()
+        self.limits = limits
         self.dry_run, self.records_texts = guard.dry_run, guard.record_texts == "full"
         self.would_have: list[WouldHave] = []
         """What the rules would have done, in a dry run: each rule once on each rung."""
         self._near: list[Nudge] = []
         """Rules that are near, as judged last; recorded if the run goes on."""
         self._clock, self._raises, self._goal = guard.clock, raises, goal
-        carried, self.reader = thread_state or ThreadState(None, FindingReader())
         self._prompt: StepFinding | None = None
         """What a person asked of this run of a thread, until the first step shows it."""
-        self._paths = None if paths is None else frozenset(paths)
-        self._ledger = begin_guarded_ledger(carried)
-        """As of the first `_applied_count` events: later events came near no rule."""
         self._applied_count = 1
-        self._fast_path = FastPath(self._ledger, self.limits)
         self._has_result, self._last_agent = False, ""
         self._asks_lock, self._open_asks = Lock(), 0
         """Approvals that people have not settled."""
+        self.events: list[RunEvent] = []
+        self.errors = GuardErrors(
+            self,
+            raises=guard.on_error == "raise",
+            clock=guard.clock,
+            elapsed=self._elapsed,
+            end=self._end,
+        )
+
+    def begin(
+        self,
+        name: str,
+        *,
+        task: str = "",
+        paths: tuple[str, ...] | None = None,
+        thread_state: ThreadState | None = None,
+    ) -> None:
+        """Begin the run, with what earlier runs of its thread counted."""
+        self.name = name
+        carried, self.reader = thread_state or ThreadState(None, FindingReader())
+        self.step_reader = StepReader(self.limits, self.reader, quotes=self.records_texts)
+        self._paths = None if paths is None else frozenset(paths)
+        self._ledger = begin_guarded_ledger(carried)
+        """As of the first `_applied_count` events: later events came near no rule."""
+        self._fast_path = FastPath(self._ledger, self.limits)
         self._started_at = self._asked_at = self._clock()
         self._deadline = self._compute_deadline()
-        self.events: list[RunEvent] = [
+        self.events.append(
             Started(
                 at=self._started_at,
                 run_id=name,
@@ -443,13 +473,13 @@ class GuardedRun:
                 version=1,
                 kind="team",
                 step_id="",
-                limits=UNLIMITED if guard.dry_run else limits,
+                limits=UNLIMITED if self.dry_run else self.limits,
                 title=task or name,
                 paths=paths,
                 carried=carried,
-                dry_run=guard.dry_run,
+                dry_run=self.dry_run,
             )
-        ]
+        )
 
     def snapshot(self) -> RunSnapshot:
         """Return what `resume` needs to go on with the run in another process."""
@@ -491,7 +521,14 @@ class GuardedRun:
 
     def handoff(self, source: str, target: str, *, reason: str = "") -> Stop | None:
         """Check a handoff before control goes from source to target."""
-        return self.record_handoff(source, target, reason)
+        try:
+            stop = self.record_handoff(source, target, reason)
+        except StoppedError:
+            raise
+        except Exception as error:
+            self.errors.lose(error, "a handoff could not be recorded", steps=1, handoffs=1)
+            stop = None
+        return self.errors.judge() if self.errors.unguarded else stop
 
     def record_handoff(
         self,
@@ -627,9 +664,31 @@ class GuardedRun:
             measured_evidence = replace(measured_evidence, findings=findings)
         checked_usage = self.pricing.complete(_convert(usage, Usage)) if usage else NO_USAGE
         milestone, task = milestone and safe_name(milestone), task and safe_name(task)
-        return self.record_result(
-            agent, text, measured_evidence, checked_usage, milestone=milestone, task=task
+        return self._record_step(
+            agent, lambda: measured_evidence, text, checked_usage, milestone=milestone, task=task
         )
+
+    def _record_step(
+        self,
+        agent: str,
+        read_evidence: Callable[[], Evidence],
+        text: str = "",
+        usage: Usage = NO_USAGE,
+        *,
+        milestone: str = "",
+        task: str = "",
+    ) -> Stop | None:
+        """Record a step that the host reports by hand."""
+        try:
+            evidence = read_evidence()
+            stop = self.record_result(agent, text, evidence, usage, milestone=milestone, task=task)
+        except StoppedError:
+            raise
+        except Exception as error:
+            what = "a step could not be recorded"
+            self.errors.lose(error, what, steps=1, usage=usage)
+            stop = None
+        return self.errors.judge() if self.errors.unguarded else stop
 
     def called(
         self,
@@ -645,70 +704,32 @@ class GuardedRun:
         means that it is unknown. `effect`: the call changed something outside of the run.
         """
         call = ToolCall(agent, tool, arguments, result, error, effect)
-        return self.record_result(agent, "", self.tool_evidence([call]), NO_USAGE)
+        return self._record_step(agent, lambda: self.step_reader.tool_evidence([call]))
 
     def said(self, agent: str, text: str) -> Stop | None:
         """Record an answer of an agent that calls no tool."""
-        return self.record_result(agent, text, self.read_step(agent, text), NO_USAGE)
+        return self._record_step(agent, lambda: self.step_reader.read_step(agent, text), text)
 
     def state(self, agent: str, state: Mapping[str, Any] | str) -> Stop | None:
         """Record the state that an agent left, or its digest."""
-        return self.record_result(agent, "", self.read_step(agent, "", state=state), NO_USAGE)
+        return self._record_step(agent, lambda: self.step_reader.read_step(agent, "", state=state))
 
     def waiting(self, agent: str, for_: str, retry_after: float | None = None) -> Stop | None:
         """Record that an agent waits for something outside of the run: time counts, not calls,
         and `wait_deadline` after the first wait another one ends the run. In profiles that judge
         names and claims alone, a wait is a step like any other.
         """
-        finding = StepFinding(kind=FindingKind.CALL, key=digest_text(agent, for_), pending=True)
-        return self.record_result(agent, "", _evidence_of(self.limits, finding), NO_USAGE)
+
+        def read_wait() -> Evidence:
+            key = digest_text(agent, for_)
+            finding = StepFinding(kind=FindingKind.CALL, key=key, pending=True)
+            return self.step_reader.findings(finding)
+
+        return self._record_step(agent, read_wait)
 
     def recorded_text(self, text: str) -> str:
         """Return what is recorded of a text of the program."""
         return text if self.records_texts or not text else describe_text(text)
-
-    def tool_evidence(self, calls: Sequence[ToolCall]) -> Evidence:
-        """Return the tool calls of one step as evidence, of the kind that the profile judges."""
-        keep_arguments, quote = bool(self.limits.constraints.commands), self.records_texts
-        if not self.limits.judges_findings:
-            claims = [claim_of(call) for call in calls]
-            return claim_tool_calls(claims, keep_arguments=keep_arguments, quote=quote)
-        checks = (
-            tuple(
-                check_tool_call(claim_of(call), keep_arguments=True, quote=quote) for call in calls
-            )
-            if keep_arguments
-            else ()
-        )
-        findings = tuple(read_tool_call(self.reader, call, quote=quote) for call in calls)
-        return Evidence(checks=checks, measured=True, findings=findings)
-
-    def read_step(
-        self,
-        agent: str,
-        text: str,
-        calls: Sequence[ToolCall] = (),
-        state: Mapping[str, Any] | str | None = None,
-        handoff: tuple[str, str] | None = None,
-    ) -> Evidence:
-        """Return what a step showed as evidence: its calls, or else its text, or else that it did
-        nothing but hand over, to whom and why; and its state.
-        """
-        if not self.limits.judges_findings:
-            return self.tool_evidence(calls) if calls else NO_EVIDENCE
-        evidence = (
-            self.tool_evidence(calls)
-            if calls
-            else _evidence_of(
-                self.limits, read_text(self.reader, agent, text, quote=self.records_texts)
-            )
-        )
-        if state is None:
-            if evidence is NO_EVIDENCE and handoff is not None:
-                return _evidence_of(self.limits, self.reader.read_handoff(agent, *handoff))
-            return evidence
-        findings = (*evidence.findings, self.reader.read_state(agent, state))
-        return replace(evidence, measured=True, findings=findings)
 
     def record_result(
         self,
@@ -911,6 +932,9 @@ class GuardedRun:
         it, and each rule is noted once.
         """
         fired = judge_early(judge, ctx, self._near)
+        if self.errors.unguarded:
+            self._near.clear()
+            fired = [rule for rule in fired if not RULES_BY_NAME[rule.rule].is_soft]
         if not self.dry_run:
             return fired
         for rule in fired:
@@ -993,6 +1017,7 @@ class GuardedRun:
         steps = self._ledger.steps - (not self._has_result)
         self._ledger = replace(renew(replace(self._ledger, steps=steps)), steps=steps + 1)
         self._has_result, self._started_at = False, self._clock()
+        self.errors.counts.begin_stretch()
         self._near.clear()
         self._refresh_fast_path()
         self._deadline = self._compute_deadline()
@@ -1015,6 +1040,7 @@ class GuardedRun:
         status = terminal_status_of(stop.rule, goal_met=goal_met)
         recorded = replace(stop, conclusion=self.recorded_text(stop.conclusion))
         self.events.append(Ended(at=now, status=status, stop=recorded))
+        self._fast_path.moves_left = 0
         if self._raises and not quietly:
             raise stop_error(stop, self)
         return stop

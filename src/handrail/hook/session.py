@@ -173,16 +173,8 @@ class Conversation:
             self._collect_events()
 
     def _make_run(self, thread: ThreadState) -> GuardedRun:
-        run = GuardedRun(
-            self._guard,
-            self.title,
-            limits=self._guard.limits(PROFILE),
-            task="",
-            paths=None,
-            goal="",
-            raises=False,
-            thread_state=thread,
-        )
+        run = GuardedRun(self._guard, limits=self._guard.limits(PROFILE), raises=False)
+        run.begin(self.title, thread_state=thread)
         run.first_agent = self.actor
         return run
 

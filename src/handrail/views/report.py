@@ -98,6 +98,8 @@ class RunReport(View):
     last_command: LastCommand | None
     dry_run: bool
     would_have: tuple[WouldHaveDone, ...]
+    unguarded: str
+    """Why only the hard limits judge a guarded run since an error of its guard; else empty."""
 
 
 def build_report(events: Sequence[RunEvent]) -> RunReport:
@@ -150,6 +152,7 @@ def build_report(events: Sequence[RunEvent]) -> RunReport:
         last_command=stepping.last_command(events),
         dry_run=run.dry_run,
         would_have=stepping.would_have(events),
+        unguarded=stepping.unguarded(events),
     )
 
 
@@ -245,6 +248,7 @@ def _facts_table(report: RunReport) -> str:
         ("definition", f"{report.definition_id}, version {report.version} ({report.kind})"),
         ("profile", report.profile),
         ("dry run", "yes: no rule ended it" if report.dry_run else ""),
+        ("unguarded", report.unguarded),
         ("first agent", report.first_agent),
         ("final agent", report.final_agent),
         (

@@ -109,6 +109,8 @@ class RunView(RunSummary, kw_only=True):
     updated_at: datetime
     would_have: tuple[WouldHaveDone, ...]
     """What the rules would have done in a dry run."""
+    unguarded: str
+    """Why only the hard limits judge a guarded run since an error of its guard; else empty."""
 
 
 class BeadError(View):
@@ -203,6 +205,7 @@ def run_view(plan: Plan, run: Run, events: steps.Events, now: datetime) -> RunVi
         nudges=steps.count_nudges(events),
         updated_at=events[-1].at,
         would_have=steps.would_have(events),
+        unguarded=steps.unguarded(events),
     )
 
 

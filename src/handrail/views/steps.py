@@ -194,6 +194,14 @@ def warnings(events: Events) -> tuple[RunWarning, ...]:
     )
 
 
+def unguarded(events: Events) -> str:
+    """Return why only the hard limits judge a guarded run since an error of its guard; else
+    empty.
+    """
+    warnings = (event for event in events if isinstance(event, Warned) and event.unguarded)
+    return next((event.message for event in warnings), "")
+
+
 def count_nudges(events: Events) -> int:
     return sum(isinstance(event, Warned) and event.nudge is not None for event in events)
 

@@ -234,6 +234,8 @@ class Warned(Event):
     """The step, where a guard has counted it."""
     subject: str = ""
     """The model whose price is not known, or the budget that is nearly spent."""
+    unguarded: bool = False
+    """Whether a guard's own error left only the hard limits to judge the run from here on."""
 
 
 def nudge_event(at: datetime, nudge: Nudge) -> Warned:
@@ -281,6 +283,8 @@ SPENDING_CODES = frozenset({PRICE_UNKNOWN, BUDGET_NEARLY_SPENT})
 
 MEASURE_NEUTRAL = (Warned, ClocksPushed, HeardOf, Patched, Migrated)
 """Events that leave the measure unchanged."""
+GUARD_ERROR = "guard_error"
+"""The warning of an error of the guard itself."""
 HUMAN_ACTS = (Paused, Resumed, Reasked)
 """Acts of people that raise the measure a little (K16); a `Moved` that renews raises it most."""
 
@@ -291,6 +295,8 @@ def warning_key(event: Warned) -> str:
         return event.code
     if event.code in SPENDING_CODES:
         return f"{event.code}:{event.subject}"
+    if event.code == GUARD_ERROR:
+        return f"{event.code}:unguarded" if event.unguarded else event.code
     return f"{event.code}:{event.rule}" if event.rule is not None else ""
 
 

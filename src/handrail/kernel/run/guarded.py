@@ -42,6 +42,7 @@ from handrail.kernel.result import FIGURE_MAX, Outcome, Result
 from handrail.kernel.run.commands import Ask, Observe, StartGuarded
 from handrail.kernel.run.decision_builder import DecisionBuilder
 from handrail.kernel.run.events import (
+    GUARD_ERROR,
     Claimed,
     Ended,
     GuardedEvent,
@@ -231,6 +232,8 @@ def _warning_problem(event: Warned) -> str:
         return f"a guard does not warn of '{event.code[:40]}'"
     if problem := _name_problem(event.subject):
         return problem
+    if event.unguarded and event.code != GUARD_ERROR:
+        return f"'{event.code[:40]}' is no error of a guard"
     if event.rule is not None and event.code != f"would_{event.rung}":
         return f"'{event.code[:40]}' is no warning of a dry run"
     return ""
