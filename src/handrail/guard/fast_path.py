@@ -11,9 +11,16 @@ from math import inf
 
 from handrail.guard.sanitising import safe_name
 from handrail.kernel.definition.limits import Limits
-from handrail.kernel.run.lookahead import headroom, is_usage_only
+from handrail.kernel.result import NO_EVIDENCE, Evidence
+from handrail.kernel.run.lookahead import assess_news, headroom, is_usage_only, look_for_news
 from handrail.kernel.stop.ladder import headroom_limits
-from handrail.kernel.stop.ledger import EDGES_KEPT, Ledger, edge_symbol
+from handrail.kernel.stop.ledger import (
+    EDGES_KEPT,
+    NO_ASSESSMENT,
+    Assessment,
+    Ledger,
+    edge_symbol,
+)
 from handrail.kernel.stop.repetition import repetition_regex
 
 
@@ -32,6 +39,7 @@ class FastPath:
         "handoffs",
         "last_symbol",
         "moves_left",
+        "news",
         "period_max",
         "repeat_limit",
         "seconds_max",
@@ -60,6 +68,9 @@ class FastPath:
         self.tokens_max, self.cost_max = room["tokens"], room["cost"]
         self.seconds_max, repeats = room["seconds"], room["repeats"]
         self.usage_only = is_usage_only(ledger, limits)
+        takes_news = self.usage_only and room["news"] > 0
+        self.news = look_for_news(ledger, limits) if takes_news else None
+        """Takes steps that bring news; None where the rules must be asked about those, too."""
         self.repeat_limit = 0 if repeats == inf else int(repeats)
         self.period_max = limits.pattern_period_max
         self.find_near: Callable[[str], re.Match[str] | None] = _find_nothing
@@ -77,6 +88,17 @@ class FastPath:
             self.edge_symbols = {
                 (edge.source, edge.target): edge.symbol for edge in ledger.edges.values()
             }
+
+    def assess(self, evidence: Evidence) -> Assessment | None:
+        """Return the assessment of a result on which no rule can fire, and of which no agent is
+        nudged or anybody warned; None if the ledger must decide.
+        """
+        if evidence is NO_EVIDENCE:
+            return NO_ASSESSMENT if self.usage_only else None
+        assessment = None if self.news is None else assess_news(self.news, evidence)
+        if assessment is not None and assessment.progress:
+            self.trail, self.unrepeated_left = "", 0
+        return assessment
 
     def add_edge(self, source: str, target: str) -> str:
         """Return the edge's character; empty if the ledger must decide: the name cannot be stored,

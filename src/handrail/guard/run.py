@@ -751,15 +751,15 @@ class GuardedRun:
             evidence, self._prompt = replace(evidence, measured=True, findings=findings), None
         now, fast_path = self._clock(), self._fast_path
         tokens, cost = fast_path.tokens + usage.tokens, fast_path.cost + usage.cost
+        result = Result(text=text, evidence=evidence, usage=usage)
         if (
-            evidence is NO_EVIDENCE
-            and fast_path.usage_only
+            fast_path.moves_left > 0
             and not self.pricing.unknown
             and not milestone
-            and fast_path.moves_left > 0
             and tokens < fast_path.tokens_max
             and cost < fast_path.cost_max
             and now < self._deadline
+            and (assessment := fast_path.assess(evidence)) is not None
         ):
             fast_path.steps += self._has_result
             fast_path.tokens, fast_path.cost, fast_path.moves_left = (
@@ -768,12 +768,17 @@ class GuardedRun:
                 fast_path.moves_left - 1,
             )
             self._has_result, self._last_agent = True, agent
-            result = Result(text=text, usage=usage)
             self.events.append(
-                Reported(at=now, step_id=agent, fence=fast_path.steps, agent=agent, result=result)
+                Reported(
+                    at=now,
+                    step_id=agent,
+                    fence=fast_path.steps,
+                    agent=agent,
+                    result=result,
+                    weighed=assessment,
+                )
             )
             return None
-        result = Result(text=text, evidence=evidence, usage=usage)
         return self._judge_result(agent, now, result, conclusion, milestone, task)
 
     def _judge_result(

@@ -15,11 +15,14 @@ from typing import get_args
 from msgspec.structs import replace
 
 from handrail.kernel.definition.limits import Limits
-from handrail.kernel.result import NO_EVIDENCE, Usage
+from handrail.kernel.result import NO_EVIDENCE, Evidence, Usage
 from handrail.kernel.run.events import HandedOff, Reported, RunEvent, Warned, warning_key
 from handrail.kernel.stop import rules
+from handrail.kernel.stop.early_warnings import ON_RESULT, judge_warnings
 from handrail.kernel.stop.ledger import (
+    NEWS_ASSESSMENTS,
     NO_ASSESSMENT,
+    Assessment,
     Ledger,
     add_best,
     add_handoffs,
@@ -29,6 +32,7 @@ from handrail.kernel.stop.ledger import (
     add_warning,
     assess_result,
 )
+from handrail.kernel.stop.news import NewsAhead
 from handrail.kernel.stop.rules import HeadroomUnit
 
 UNLIMITED: dict[HeadroomUnit, float] = dict.fromkeys(get_args(HeadroomUnit), inf)
@@ -93,6 +97,27 @@ def headroom(ledger: Ledger, limits: Limits) -> dict[HeadroomUnit, float]:
         if value is not None and value < least[unit]:
             least[unit] = value
     return least
+
+
+def look_for_news(ledger: Ledger, limits: Limits) -> NewsAhead | None:
+    """Return what takes results whose evidence is findings that bring news, however many come; None
+    where the rules must be asked about these, too: a warning is due already, or a rule that has
+    nudged may nudge again in a new epoch. Where an error stands, or a rule has no headroom of news,
+    the caller asks the rules anyhow."""
+    if ledger.nudged or not limits.judges_findings:
+        return None
+    is_warned = judge_warnings(ON_RESULT, rules.RuleContext(ledger, limits))
+    return None if is_warned else NewsAhead(ledger.repeats)
+
+
+def assess_news(ahead: NewsAhead, evidence: Evidence) -> Assessment | None:
+    """Return the assessment of a result on which no rule can fire, of which no agent is nudged and
+    nobody warned; None if the ledger must decide."""
+    if evidence.checks or evidence.files is not None or evidence.score is not None:
+        return None
+    if evidence.ticket_state is not None or evidence.failures is not None:
+        return None
+    return NEWS_ASSESSMENTS.get(ahead.take(evidence.findings))
 
 
 def is_usage_only(ledger: Ledger, limits: Limits) -> bool:

@@ -231,6 +231,11 @@ class Assessment(Value):
 
 NO_ASSESSMENT = Assessment()
 """The assessment of most results; as an event's default, the journal omits it."""
+NEWS_ASSESSMENTS = {
+    News.STRONG: Assessment(progress=("news",), news=News.STRONG),
+    News.WEAK: Assessment(news=News.WEAK),
+}
+"""The assessment of a result whose evidence is findings alone, where no error stands."""
 WAIT_ASSESSMENT = Assessment(news=News.WAITING)
 """The assessment of a result that says that its agent waits."""
 

@@ -74,11 +74,14 @@ class TrailEntry(Value):
     """What it found, in words."""
 
 
+Answers = dict[str, tuple[str, ...]]
+"""By key, the answers that came back, newest first."""
+
+
 class Repeats(Value):
     """What came again. Counts are of this epoch, answers and the trail of the whole stretch."""
 
-    answers: dict[str, tuple[str, ...]] = {}
-    """By key, the answers that came back, newest first."""
+    answers: Answers = {}
     again: dict[str, tuple[int, ...]] = {}
     """By finding, the steps of this epoch that found it again and nothing else."""
     trail: tuple[TrailEntry, ...] = ()
@@ -104,24 +107,69 @@ NO_REPEATS = Repeats()
 
 def assess_findings(repeats: Repeats, findings: Iterable[StepFinding]) -> News:
     """Return how much is new in the findings of one step."""
-    strongest = News.BLIND
-    for finding in findings:
-        news = _assess_finding(repeats, finding)
-        if NEWS_ORDER[news] > NEWS_ORDER[strongest]:
-            strongest = news
+    strongest = _strongest_news(repeats.answers, findings)
     return News.WAITING if strongest is News.NOTHING and repeats.waited else strongest
 
 
-def _assess_finding(repeats: Repeats, finding: StepFinding) -> News:
+def _strongest_news(answers: Answers, findings: Iterable[StepFinding]) -> News:
+    strongest = News.BLIND
+    for finding in findings:
+        news = _assess_finding(answers, finding)
+        if NEWS_ORDER[news] > NEWS_ORDER[strongest]:
+            strongest = news
+    return strongest
+
+
+def _assess_finding(answers: Answers, finding: StepFinding) -> News:
     if finding.pending:
         return News.WAITING
-    earlier_answers = repeats.answers.get(finding.key)
+    earlier_answers = answers.get(finding.key)
     if not finding.answer:
         return News.STRONG if earlier_answers is None else News.BLIND
     if earlier_answers is not None and finding.answer in earlier_answers:
         return News.WEAK if finding.weak else News.NOTHING
     is_weak = finding.kind in WEAK_KINDS or finding.failed or finding.weak
     return News.WEAK if is_weak else News.STRONG
+
+
+class NewsAhead:
+    """Takes the steps after which no rule has to be asked, before the ledger counts them.
+
+    A step that brings news, and no failure, repeats nothing: what the rules count of findings is at
+    its least after it, whatever came before. Several such steps in a row need only the answers.
+    """
+
+    __slots__ = ("_answers", "_begun", "_is_copied", "_may_be_weak")
+
+    def __init__(self, repeats: Repeats) -> None:
+        self._answers, self._begun = repeats.answers, frozenset(repeats.begun)
+        self._may_be_weak = not repeats.again  # weak news leaves what came again as it is
+        self._is_copied = False
+
+    def take(self, findings: tuple[StepFinding, ...]) -> News:
+        """Return how much is new in a step, and keep its answers; UNSEEN, and nothing is kept,
+        where the rules must be asked.
+        """
+        if not self._is_copied:
+            self._answers, self._is_copied = self._answers.copy(), True
+        answers, has_answer, starts = self._answers, False, 0
+        for finding in findings:
+            if finding.error or finding.timed_out:
+                return News.UNSEEN
+            if finding.start:
+                starts += 1
+                if starts > 1 or finding.start in self._begun:
+                    return News.UNSEEN
+            has_answer = has_answer or bool(finding.answer)
+        news = _strongest_news(answers, findings) if has_answer else News.UNSEEN
+        if news is not News.STRONG and not (news is News.WEAK and self._may_be_weak):
+            return News.UNSEEN
+        for finding in findings:
+            if not finding.pending and _is_unknown(answers, finding):
+                _keep_answer(answers, finding)
+            if finding.start:
+                self._begun |= {finding.start}
+        return news
 
 
 def add_findings(
@@ -136,11 +184,9 @@ def add_findings(
     if repeats.waited:
         repeats = replace(repeats, waited=False)
     repeats = _add_suspicions(repeats, findings)
-    answers, again = repeats.answers, repeats.again
+    again = repeats.again
     seen = [finding for finding in findings if finding.answer]
-    for finding in findings:
-        if not finding.pending:
-            answers = _add_answer(answers, finding)
+    answers = _add_answers(repeats.answers, findings)
     if news is News.NOTHING:
         for finding in seen:
             if counts_alone(finding):
@@ -325,16 +371,28 @@ def renumber_repeats(repeats: Repeats, offset: int) -> Repeats:
     )
 
 
-def _add_answer(
-    answers: dict[str, tuple[str, ...]], finding: StepFinding
-) -> dict[str, tuple[str, ...]]:
+def _add_answers(answers: Answers, findings: Iterable[StepFinding]) -> Answers:
+    """Return the answers after a step; the same ones if it adds none."""
+    is_copied = False
+    for finding in findings:
+        if not finding.pending and _is_unknown(answers, finding):
+            if not is_copied:
+                answers, is_copied = answers.copy(), True
+            _keep_answer(answers, finding)
+    return answers
+
+
+def _is_unknown(answers: Answers, finding: StepFinding) -> bool:
+    earlier_answers = answers.get(finding.key)
+    return earlier_answers is None or bool(finding.answer and finding.answer not in earlier_answers)
+
+
+def _keep_answer(answers: Answers, finding: StepFinding) -> None:
+    """Keep an unknown answer, in place."""
     earlier_answers = answers.get(finding.key, ())
-    if finding.answer in earlier_answers or (not finding.answer and finding.key in answers):
-        return answers
-    answers = {**answers, finding.key: (finding.answer, *earlier_answers[: ANSWERS_KEPT - 1])}
+    answers[finding.key] = (finding.answer, *earlier_answers[: ANSWERS_KEPT - 1])
     if len(answers) > KEYS_KEPT:
         del answers[next(iter(answers))]
-    return answers
 
 
 def _add_step(

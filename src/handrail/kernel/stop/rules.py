@@ -700,10 +700,11 @@ REDIRECTING_RULES = frozenset(
 CONSTRAINT_KINDS = (RuleKind.CONSTRAINT, RuleKind.BUDGET)
 SOFT_KINDS = (RuleKind.NO_PROGRESS, RuleKind.LOOP)
 Rule = Callable[[RuleContext], FiredRule | None]
-HeadroomUnit = Literal["moves", "tokens", "cost", "seconds", "repeats"]
+HeadroomUnit = Literal["moves", "tokens", "cost", "seconds", "repeats", "news"]
 Ahead = Mapping[HeadroomUnit, Callable[[Ledger, Limits], float | None]]
 ASK_ALWAYS: Ahead = {"moves": lambda ledger, limits: 0}
 EVIDENCE_ONLY: Ahead = {}
+NEWS: HeadroomUnit = "news"
 
 
 class RuleRow(Value):
@@ -727,8 +728,9 @@ class RuleRow(Value):
     ahead: Ahead | None = None
     """How far off the rule is while no evidence arrives, None if out of reach: `moves` (results,
     and handoffs each with a result before it), or the total of tokens, cost, seconds or repeats
-    at which it may fire. `EVIDENCE_ONLY` rules can only fire on a result with evidence. A row
-    without it is asked every time.
+    at which it may fire. `EVIDENCE_ONLY` rules can only fire on a result with evidence, and not if
+    all its evidence is findings that bring news and no failure; a rule that can says `news`: 0 if
+    it may fire then. A row without `ahead` is asked every time.
     """
     count: Callable[[Ledger, Limits], int] | None = None
     """The count since the last progress, for people."""
@@ -781,7 +783,7 @@ RULES = (
         "limit",
         limit="tool_limits",
         on_result=_tool_limit,
-        ahead=EVIDENCE_ONLY,
+        ahead={NEWS: lambda ledger, limits: 0 if limits.tool_limits else None},
     ),
     RuleRow(
         rule=StopRule.RESEARCH_EXHAUSTED,
@@ -825,7 +827,7 @@ RULES = (
         limit="oscillation_limit",
         settings=("oscillation_by",),
         on_result=_oscillation,
-        ahead=EVIDENCE_ONLY,
+        ahead={NEWS: lambda ledger, limits: 0 if limits.oscillation_limit == 1 else None},
         count=lambda ledger, limits: ledger.returns.count,
     ),
     RuleRow(
@@ -957,7 +959,7 @@ class RuleTable:
         self.on_plain_result = tuple(
             row.on_result
             for row in rows
-            if row.on_result is not None and row.ahead is not EVIDENCE_ONLY
+            if row.on_result is not None and (row.ahead is None or row.ahead.keys() - {NEWS})
         )
         self.on_handoff = tuple(row.on_handoff for row in rows if row.on_handoff is not None)
         self.on_step = tuple(row.on_step for row in rows if row.on_step is not None)
