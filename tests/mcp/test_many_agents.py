@@ -15,13 +15,14 @@ from tests.client.protocol_servers import serve_app
 from tests.mcp.mcp_clients import PATIENCE, ROLE
 from tests.patience import wait_until_async
 
-from handrail.cli.asgi import AuthRateLimit
+from handrail.cli.asgi import TRIALS_PER_SECOND, AuthRateLimit
 from handrail.client.bearer import read_bearer_token
 from handrail.client.clients import SyncClient
 from handrail.mcp import agent_sessions as seats_module
 from handrail.mcp.agent_sessions import SESSIONS_MAX, AgentSessions, SessionRefusedError
 from handrail.mcp.server import PATH, make_http_app
 from handrail.server.access import issue_credential
+from handrail.server.outer_middleware import TokenBuckets
 
 LONG = bool(os.environ.get("HANDRAIL_LONG"))
 AGENTS = SESSIONS_MAX if LONG else 12
@@ -242,6 +243,9 @@ def test_who_comes_with_wrong_tokens_comes_no_further_and_others_do():
         assert wrong.count(401) < 20
         assert await status("good-1") == 200, "it was let in before"
         assert await status("good-2", others) == 200, "it is at another address"
+        assert await status("good-3") == 429
+        door.trials = TokenBuckets(TRIALS_PER_SECOND)  # some seconds later
+        assert await status("good-3") == 200, "a few tokens a second are tried all the same"
 
     asyncio.run(scene())
     assert len(seen) < 40

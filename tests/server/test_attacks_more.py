@@ -327,6 +327,34 @@ async def test_wrong_tokens_of_others_do_not_keep_out_who_was_let_in(harness: Se
     expect_json(await harness.viewer.get("/me"))
 
 
+async def test_wrong_tokens_of_others_do_not_keep_out_a_valid_token_that_is_new(
+    harness: ServerHarness,
+):
+    attempts = [
+        await harness.nobody.get("/me", headers={"authorization": f"Bearer hr_{n}"})
+        for n in range(12)
+    ]
+    expect_problem(attempts[-1], 429, "too_many_requests")
+    expect_json(await harness.viewer.get("/me"))
+    link = expect_json(
+        await harness.admin.post("/sign-ins", json={"name": "eve", "role": "viewer"}), 201
+    )
+    page = await harness.nobody.get(f"{ADDRESS}{link['path']}")
+    assert page.status_code != 429
+    wrong = await harness.nobody.get(f"{ADDRESS}/sign-in/hr_x")
+    expect_problem(wrong, 429, "too_many_requests")
+
+
+async def test_a_revoked_token_is_kept_out_with_the_wrong_ones(harness: ServerHarness):
+    made = expect_json(
+        await harness.admin.post("/tokens", json={"name": "pat", "role": "viewer"}), 201
+    )
+    await harness.admin.delete(f"/tokens/{made['id']}")
+    headers = {"authorization": f"Bearer {made['token']}"}
+    attempts = [await harness.nobody.get("/me", headers=headers) for _ in range(12)]
+    expect_problem(attempts[-1], 429, "too_many_requests")
+
+
 # Browsers
 
 

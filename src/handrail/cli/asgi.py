@@ -4,7 +4,8 @@ for its clients.
 `AuthRateLimit` limits clients that send invalid credentials, so that the A2A and MCP front ends do
 not forward them to the server: there all clients of a front end share one address, so that the
 invalid credentials of one would slow down the others. Here each client has its own, lower limit. A
-client that was admitted before is not slowed down by others at its address.
+client that was admitted before is not slowed down by others at its address, and of other tokens a
+few a second are tried all the same, so that strangers lock nobody out.
 """
 
 import asyncio
@@ -31,6 +32,8 @@ Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 INVALID_CREDENTIALS_PER_SECOND = 1.0
+TRIALS_PER_SECOND = 5.0
+"""Tokens that the server is asked about although others at their address were not valid."""
 RETRY_SECONDS = 5
 STATUS_UNAUTHORIZED, STATUS_TOO_MANY_REQUESTS, STATUS_BAD_REQUEST = 401, 429, 400
 REFUSAL_DETAIL = (
@@ -42,6 +45,7 @@ class AuthRateLimit:
     def __init__(self, app: App) -> None:
         self.app = app
         self.failures, self.admitted = TokenBuckets(INVALID_CREDENTIALS_PER_SECOND), RecentCallers()
+        self.trials = TokenBuckets(TRIALS_PER_SECOND)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -50,10 +54,7 @@ class AuthRateLimit:
         address = scope["client"][0] if scope["client"] else ""
         token = read_bearer_token(scope["headers"])
         credential_digest = digest_secret(token) if token else ""
-        if (
-            credential_digest not in self.admitted
-            and self.failures.level(address, time.monotonic()) < 1
-        ):
+        if not self._may_pass(address, credential_digest):
             await _refuse(send)
             return
 
@@ -63,6 +64,15 @@ class AuthRateLimit:
             await send(message)
 
         await self.app(scope, receive, send_and_record)
+
+    def _may_pass(self, address: str, credential_digest: str) -> bool:
+        now = time.monotonic()
+        if credential_digest in self.admitted or not self.failures.wait(address, now):
+            return True
+        if not credential_digest or self.trials.wait("", now):
+            return False
+        self.trials.take("", now)
+        return True
 
     def _record_status(self, address: str, credential_digest: str, status: int) -> None:
         is_unproven = status == STATUS_TOO_MANY_REQUESTS and credential_digest not in self.admitted

@@ -2,8 +2,9 @@
 
 Plain ASGI around the whole application, so that no request or response bypasses it: not an unknown
 path, not an internal error. Requests of one token share a bucket; so do failed requests from one
-address, so that tokens cannot be guessed quickly. Failures of others at the same address do not
-slow down a caller that was accepted before. All bodies of open requests share a bound.
+address, so that tokens cannot be guessed quickly. Failures of others at the same address slow down
+no caller with a valid credential: it is looked up before the request is refused. All bodies of open
+requests share a bound.
 """
 
 import logging
@@ -19,11 +20,13 @@ from handrail.engine.log_events import log_event
 from handrail.server.access import (
     SCOPE_SERVER,
     Caller,
+    caller_from_credential,
     digest_secret,
     parse_session_cookie,
     split_authorization,
 )
 from handrail.server.problems import RETRY_HEADERS, HTTPProblemError
+from handrail.store.rows import StoreError
 
 if TYPE_CHECKING:
     from handrail.server.app import ServerApp
@@ -48,6 +51,8 @@ NO_STORE = (b"cache-control", b"no-store")
 UNKNOWN_PATH = "(other)"
 """In metrics and logs: paths that are no template would grow without bound."""
 SECRET_HEADERS = (b"authorization", b"cookie")
+SIGN_IN_PATH = "/sign-in/"
+"""The path of a link to sign in with; the secret follows."""
 
 
 class TokenBuckets:
@@ -60,6 +65,11 @@ class TokenBuckets:
     def level(self, key: str, now: float) -> float:
         level, updated_at = self._levels.get(key, (self.burst, now))
         return min(self.burst, level + (now - updated_at) * self.per_second)
+
+    def wait(self, key: str, now: float) -> int:
+        """Return the seconds until the key may be taken; 0 for now."""
+        level = self.level(key, now)
+        return 0 if level >= 1 else max(1, round((1 - level) / self.per_second))
 
     def take(self, key: str, now: float) -> None:
         self._levels[key] = (self.level(key, now) - 1, now)
@@ -111,7 +121,7 @@ class OuterMiddleware:
         )
         body = CountedBody(self, receive)
         try:
-            self._check_rate(caller_key, address)
+            await self._check_rate(caller_key, address, secret)
             _check_no_nul(scope)
             await self.app(scope, body, response)
         except HTTPProblemError as problem:
@@ -146,26 +156,41 @@ class OuterMiddleware:
                 role=caller.role if caller is not None else None,
             )
 
-    def _check_rate(self, caller_key: str, address: str) -> None:
-        """Only accepted callers have their own bucket: others could send ever new secrets."""
+    async def _check_rate(self, caller_key: str, address: str, secret: str) -> None:
+        """Only callers with a valid credential have their own bucket: others could send ever new
+        secrets.
+        """
         now = time.monotonic()
-        is_known = caller_key in self.recent_callers
-        caller_key = caller_key if is_known else address
-        for buckets, key in (
-            (self.calls, caller_key),
-            *(() if is_known else ((self.failures, address),)),
-        ):
-            level = buckets.level(key, now)
-            if level < 1:
-                wait_seconds = str(max(1, round((1 - level) / buckets.per_second)))
-                raise HTTPProblemError(
-                    429,
-                    "too_many_requests",
-                    "too many requests",
-                    f"wait {wait_seconds} s",
-                    headers={"Retry-After": wait_seconds},
-                )
+        if caller_key not in self.recent_callers:
+            wait_seconds = self.calls.wait(address, now) or self.failures.wait(address, now)
+            if not wait_seconds:
+                self.calls.take(address, now)
+                return
+            if not await self._is_valid(secret):
+                raise _too_many_requests(wait_seconds)
+        if wait_seconds := self.calls.wait(caller_key, now):
+            raise _too_many_requests(wait_seconds)
         self.calls.take(caller_key, now)
+
+    async def _is_valid(self, secret: str) -> bool:
+        """Whether the secret is that of a credential in force."""
+        credentials = self.server_app.credentials
+        now = credentials.engine.clock()
+        try:
+            row = await credentials.find(secret, now.timestamp()) if secret else None
+        except StoreError:
+            return False
+        return row is not None and caller_from_credential(row, now) is not None
+
+
+def _too_many_requests(wait_seconds: int) -> HTTPProblemError:
+    return HTTPProblemError(
+        429,
+        "too_many_requests",
+        "too many requests",
+        f"wait {wait_seconds} s",
+        headers={"Retry-After": str(wait_seconds)},
+    )
 
 
 def _path_template(scope: Mapping[str, object]) -> str:
@@ -173,13 +198,15 @@ def _path_template(scope: Mapping[str, object]) -> str:
 
 
 def _read_secret(scope: Scope) -> str:
-    """Return the request's token, else its session; empty without either."""
+    """Return the request's token, else that of a link to sign in, else its session, or nothing."""
     headers: dict[bytes, bytes] = {}
     for name, value in scope["headers"]:
         if name in SECRET_HEADERS:
             headers.setdefault(name, value)
     if b"authorization" in headers:
         return split_authorization(headers[b"authorization"].decode("latin-1"))[1]
+    if scope["path"].startswith(SIGN_IN_PATH):
+        return scope["path"].removeprefix(SIGN_IN_PATH)
     return parse_session_cookie(headers.get(b"cookie", b"").decode("latin-1"))
 
 
