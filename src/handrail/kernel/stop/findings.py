@@ -59,11 +59,11 @@ STATE_DEPTH_MAX, STATE_ITEMS_MAX = 8, 2_000
 DIGEST_BYTES = 8
 
 _NOISE = re.compile(
-    r"\b\d{4}-\d\d-\d\d[T ]\d\d:\S+|\b\d{1,2}:\d\d(?::\d\d(?:[.,]\d+)?)?\b|\b0x[0-9a-f]+\b"
-    r"|\b1[5-9]\d{8}(?:\d{3})?(?:\.\d+)?\b"
-    r"|\b\d+(?:\.\d+)? ?(?:ns|µs|us|ms|s|secs?|seconds?|minutes?)\b"
-    r"|\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b|\b(?=\d*[a-f])(?=[a-f]*\d)[0-9a-f]{7,40}\b",
-    re.IGNORECASE,
+    r"\b(?:(?=\d)(?:\d{4}-\d\d-\d\d[Tt ]\d\d:\S+|\d{1,2}:\d\d(?::\d\d(?:[.,]\d+)?)?\b"
+    r"|0[xX][0-9a-fA-F]+\b|1[5-9]\d{8}(?:\d{3})?(?:\.\d+)?\b"
+    r"|\d+(?:\.\d+)? ?(?i:ns|µs|us|ms|s|secs?|seconds?|minutes?)\b)"
+    r"|(?=[0-9a-fA-F]{7})(?:[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\b"
+    r"|(?=\d*[a-fA-F])(?=[a-fA-F]*\d)[0-9a-fA-F]{7,40}\b))"
 )
 """What differs between two tries and says nothing."""
 _NO_FAILURE = r"(?![\"']?\s*[:=]\s*(?:0\b|null|none|false|\"\"|''|\[\s*\]|\{\s*\}))"
@@ -314,7 +314,7 @@ class FindingReader:
         answer = digest_text(target, normalize_text(reason))
         return StepFinding(
             kind=FindingKind.HANDOFF,
-            key=digest_text("handoff", agent),
+            key=_digest_key("handoff", agent),
             answer=answer,
             agent=agent,
             short=True,
@@ -328,7 +328,7 @@ class FindingReader:
 
     def read_state(self, agent: str, state: Mapping[str, Any] | str) -> StepFinding:
         """Read the state that an agent left; a text is its digest, made by the host."""
-        key = digest_text("state", agent)
+        key = _digest_key("state", agent)
         if isinstance(state, str):
             return StepFinding(
                 kind=FindingKind.STATE, key=key, agent=agent, answer=digest_text(state)
@@ -365,7 +365,7 @@ class FindingReader:
         self._answers.move_to_end(key)
         _forget_oldest(self._answers)
         if len(text) <= MASKED_CHARS_MAX:
-            text = _NOISE.sub("#", text)
+            text = _mask_noise(text)
         digest = digest_text(text)
         if any(earlier.digest == digest for earlier in answers):
             return digest, Likeness.SAME
@@ -408,7 +408,9 @@ def reports_failure(result: str) -> bool:
         return True
     if start.startswith("{") and _FAILURE_FIELD.search(start) is not None:
         return True
-    return len(result) < EXCEPTION_CHARS_MAX and _EXCEPTION_NAME.search(start) is not None
+    if len(result) >= EXCEPTION_CHARS_MAX or ("Error" not in start and "Exception" not in start):
+        return False
+    return _EXCEPTION_NAME.search(start) is not None
 
 
 def is_silent(result: str) -> bool:
@@ -429,6 +431,21 @@ def digest_text(*texts: str) -> str:
         hasher.update(b"%d:" % len(encoded))
         hasher.update(encoded)
     return hasher.hexdigest()
+
+
+@functools.lru_cache(maxsize=KEYS_KEPT)
+def _digest_key(kind: str, agent: str) -> str:
+    """Return the key of what one agent leaves, which it leaves again and again."""
+    return digest_text(kind, agent)
+
+
+def _mask_noise(text: str) -> str:
+    """Return the text without what differs between two tries. Nearly all of that has a digit, and
+    an id without one has hyphens.
+    """
+    if "-" not in text and _DIGIT.search(text) is None:
+        return text
+    return _NOISE.sub("#", text)
 
 
 def digest_letters(text: str) -> str:
@@ -453,7 +470,7 @@ class _StateDescriber:
         if self._items_left < 0 or depth == 0:
             return "…"
         if isinstance(value, str):
-            return repr(_NOISE.sub("#", value) if len(value) <= MASKED_CHARS_MAX else value)
+            return repr(_mask_noise(value) if len(value) <= MASKED_CHARS_MAX else value)
         if value is None or isinstance(value, bool):
             return repr(value)
         if isinstance(value, int | float):
@@ -470,7 +487,7 @@ class _StateDescriber:
     def _describe_fields(self, value: object, depth: int, *, in_list: bool) -> str:
         fields = _fields_of(value)
         if fields is None:
-            return _NOISE.sub("#", repr(value)[: 2 * COMPARED_CHARS])
+            return _mask_noise(repr(value)[: 2 * COMPARED_CHARS])
         pairs = (
             f"{key!r}: {self.describe(fields[key], depth - 1, in_list=in_list)}"
             for key in sorted(fields, key=repr)
