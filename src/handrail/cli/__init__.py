@@ -3,10 +3,12 @@
 import io
 import os
 import sys
+from typing import TYPE_CHECKING
 
-from typer import Abort, TyperException
+if TYPE_CHECKING:
+    from typer import TyperException
 
-from handrail.cli.command import EXIT_WRONG_INPUT
+EXIT_WRONG_INPUT = 2
 
 
 def main() -> None:
@@ -19,6 +21,12 @@ def main() -> None:
         # A terminal that cannot show a character shows its number instead of a traceback.
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
+    if sys.argv[1:2] == ["hook"]:  # a coding agent waits: without the packages of other commands
+        from handrail.cli.hook import main as answer_hook
+
+        sys.exit(answer_hook(sys.argv[2:]))
+    from typer import Abort, TyperException
+
     from handrail.cli.app import app
 
     try:
@@ -38,7 +46,7 @@ def main() -> None:
     sys.exit(code)
 
 
-def _print_usage_error(error: TyperException) -> int:
+def _print_usage_error(error: "TyperException") -> int:
     """Print wrong usage in one line; a command that needs a subcommand lists what there is."""
     message = error.format_message()
     if not message.startswith("Usage:"):

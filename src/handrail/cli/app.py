@@ -13,6 +13,7 @@ from handrail.cli import (
     channel,
     database,
     guard,
+    hook_group,
     local_commands,
     memory,
     metrics,
@@ -82,6 +83,7 @@ for command in (
     app.command(command.__name__.replace("_", "-"))(command)
 for name, group in (
     ("bead", runs.bead),
+    ("hook", hook_group.hook_group),
     ("memory", memory.memory),
     ("token", admin.token),
     ("webhook", admin.webhook),

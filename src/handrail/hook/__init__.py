@@ -12,7 +12,8 @@ agent is the coding agent.
     daemon.py     a process that keeps conversations in memory; ends by itself
     launcher.py   what agents start: asks the daemon, imports nothing of this package
     settings_files.py  the hook entries in the agents' settings files
-    command.py    the command line; argparse, because it must start without typer
+    options.py    the options of the command line; `cli/hook.py` is the command
+    recording.py  ended runs to a Handrail database, running ones to a server
 
 Rules
 1. The agent is never broken: what goes wrong here lets the agent go on, with a word on standard

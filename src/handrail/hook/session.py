@@ -134,18 +134,39 @@ class Conversation:
         if event.kind is EventKind.OTHER:
             return GO_ON
         if event.kind is EventKind.SESSION_END:
-            self._end_turn()
+            self.end_turn()
             return GO_ON
         if event.kind is EventKind.PROMPT:
             self._begin_turn(event)
             return GO_ON
-        run = self._open_run(event)
-        stop = run.stop or (run.server_end[1] if run.server_end else None)
+        if self.run is not None and self.run.stop is None and self.stop is not None:
+            self.run.said(self.actor, "")  # takes over the end that came from the server
         if event.kind is EventKind.TOOL_PROPOSED:
-            return GO_ON if stop is None else self._deny(stop)
-        if event.kind is EventKind.TOOL_DONE:
-            return GO_ON if stop is not None else self._judge_call(run, event)
-        return self._judge_end(run, event) if stop is None else _stopped(stop)
+            return GO_ON if self.stop is None else self._deny(self.stop)
+        run = self._open_run(event)
+        if self.stop is not None:
+            return GO_ON if event.kind is EventKind.TOOL_DONE else _stopped(self.stop)
+        is_call = event.kind is EventKind.TOOL_DONE
+        return self._judge_call(run, event) if is_call else self._judge_end(run, event)
+
+    @property
+    def stop(self) -> Stop | None:
+        """Why the agent's tool calls are refused, if they are."""
+        run = self.run
+        if run is None or _is_over(run):
+            return None
+        return run.stop or (run.server_end[1] if run.server_end is not None else None)
+
+    @property
+    def end_proposed(self) -> bool:
+        """Whether the agent has wanted to end this turn."""
+        return self._end_proposed
+
+    def end_turn(self) -> None:
+        """End the run of this turn, if no rule has."""
+        if self.run is not None:
+            self.run.complete("the turn ended")
+            self._collect_events()
 
     def _open_run(self, event: HookEvent) -> GuardedRun:
         """Return the run of this turn; a new one if the last is over and no rule has stopped it."""
@@ -154,7 +175,7 @@ class Conversation:
         return self.run
 
     def _begin_turn(self, event: HookEvent) -> GuardedRun:
-        self._end_turn()
+        self.end_turn()
         thread = ThreadState(None, self._reader) if self.run is None else self.run.thread_state()
         folder = PurePath(event.folder).name
         self.run_id, self.actor = self._new_id(), event.actor
@@ -165,12 +186,6 @@ class Conversation:
         if event.kind is EventKind.PROMPT:
             run.read_prompt(event.text)
         return run
-
-    def _end_turn(self) -> None:
-        """End the run of this turn, if no rule has."""
-        if self.run is not None:
-            self.run.complete("the turn ended")
-            self._collect_events()
 
     def _make_run(self, thread: ThreadState) -> GuardedRun:
         run = GuardedRun(self._guard, limits=self._guard.limits(PROFILE), raises=False)
