@@ -28,6 +28,7 @@ ALL = ("langgraph", "strands", "agents", "pydantic_ai", "autogen_agentchat", "ag
 NEEDS |= dict.fromkeys(
     (
         "test_same_mistake.py",
+        "test_adapter_errors.py",
         "test_adapters.py",
         "test_budgets.py",
         "test_framework_objects.py",

@@ -80,6 +80,46 @@ def test_a_manager_that_delegates_for_ever_is_stopped_with_what_is_done():
     assert team.kickoff().raw == "left in good order"
 
 
+class Listens(Stub):
+    """Keeps the messages that it is asked with."""
+
+    inputs: list[str] = []
+
+    def call(self, messages, *given, **more):
+        self.inputs.append(str(messages))
+        return super().call(messages, *given, **more)
+
+
+@pytest.mark.parametrize("native", [False, True])
+@pytest.mark.parametrize("start", ["kickoff", "akickoff"])
+def test_a_model_is_told_once_that_a_stop_is_near(native, start):
+    again = {"where": "the drawer"}
+    model = Listens(
+        model="stub",
+        says=lambda n: calls("look", again) if native else acts("look", **again),
+        native=native,
+    )
+    guard = Guard()
+    team = guarded(crew(agent("seeker", says(""), llm=model, tools=[look])), guard)
+    with pytest.raises(Stopped) as caught:
+        team.kickoff() if start == "kickoff" else run(team.akickoff())
+    assert caught.value.stop.rule in ("no_change", "same_error", "repeated_pattern")
+    nudges = [text.count("The stop rule") for text in model.inputs]
+    assert nudges[-1] == 1, "the model was told before the end"
+    assert nudges[:2] == [0, 0], "and not before there was a reason"
+
+
+def test_a_guarded_crew_passes_for_the_crew_itself():
+    team = crew(agent("planner", says("a")))
+    guarded_team = guarded(team)
+    assert isinstance(guarded_team, Crew)
+    assert guarded_team.agents is team.agents
+    assert guarded_team.kickoff(inputs={"ticket": "4711"}).raw == "a"
+    results = run(guarded_team.kickoff_for_each_async(inputs=[{"n": "1"}, {"n": "2"}]))
+    assert [result.raw for result in results] == ["a", "a"]
+    assert run(guarded_team.akickoff_for_each([{"n": "1"}]))[0].raw == "a"
+
+
 @pytest.mark.parametrize("native", [False, True])
 def test_a_hierarchical_crew_whose_manager_asks_for_ever_is_stopped(native):
     given = {"task": "again", "context": "-", "coworker": "coder"}

@@ -34,6 +34,7 @@ from handrail.guard.adapter import (
 )
 from handrail.guard.approvals import ASKS_PER_RUN_MAX, ask_person_async, is_yes
 from handrail.guard.framework_object import FrameworkObject, first_argument
+from handrail.guard.framework_versions import require_version
 from handrail.guard.prices import ModelCall
 from handrail.guard.run import Guard
 
@@ -111,7 +112,8 @@ class GuardedAgentFrameworkTeam(FrameworkObject):
         options: dict[str, Any],
     ) -> AbstractContextManager[RunWatch]:
         message = first_argument(args, options, *MESSAGE_NAMES)
-        return watch_run(self.run_guard, self.run_name, message, _thread(options))
+        thread = functools.partial(_thread, options)
+        return watch_run(self.run_guard, self.run_name, message, thread)
 
 
 def _thread(options: dict[str, Any]) -> str:
@@ -139,6 +141,7 @@ def guarded(team: Any, guard: Guard | None = None, *, name: str = "") -> Guarded
     for a request other than a text, a yes or no, or a tool's approval, the workflow's own result
     shows the request, as without a guard.
     """
+    require_version(EXTRA)
     sdk = import_framework("agent_framework", EXTRA)
     if isinstance(team, (sdk.FunctionalWorkflow, sdk.FunctionalWorkflowAgent)):
         hint = "build it with WorkflowBuilder, or guard the agents that it runs"
@@ -191,7 +194,7 @@ def _to_response(event: Any, reply: Any) -> Any:
 class _WorkflowRun:
     """One guarded run: its executor calls, their depth, and what was in flight before it."""
 
-    def __init__(self, watch: RunWatch, team: Any) -> None:
+    def __init__(self, watch: RunWatch) -> None:
         self.watch = watch
         self.handoff_depth = 0
         """Handoffs on the longest path so far."""
@@ -200,11 +203,19 @@ class _WorkflowRun:
         self.partial_items: list[Any] = []
         """Events of the outermost workflow, or messages of a single agent."""
         self.workflows = dict[str, Any]()
-        self.records_itself = _add_hooks(team, self.workflows)
+        self.records_itself = True
+        """Whether hooks tell what happens; otherwise the response of a single agent does."""
         self.in_flight: list[_InFlightState] = []
-        self.root = _ExecutorCall(self, "" if self.workflows else team.name or "agent", "", None, 0)
-        if self.root.name:
-            watch.activate(self.root.name, source="")
+        self.root = _ExecutorCall(self, "", "", None, 0)
+
+    async def begin(self, team: Any) -> None:
+        self.records_itself = _add_hooks(team, self.workflows)
+        if not self.workflows:
+            self.root.name = team.name or "agent"
+            self.watch.activate(self.root.name, source="")
+        for workflow in self.workflows.values():
+            requests = await workflow._runner.context.get_pending_request_info_events()
+            self.in_flight.append(_InFlightState(workflow, requests))
 
     @contextmanager
     def as_current(self) -> Generator[None]:
@@ -265,9 +276,10 @@ class _WorkflowRun:
 
     def end(self, response: Any) -> None:
         """End the run; for a single agent without middleware, record here what it did."""
-        if not self.records_itself:
-            _record_response(self.root, response)
-        self.root.flush()
+        with self.watch.boundary:
+            if not self.records_itself:
+                _record_response(self.root, response)
+            self.root.flush()
 
     async def restore(self) -> None:
         """After a stop, keep the partial result and make the workflows runnable again."""
@@ -278,15 +290,15 @@ class _WorkflowRun:
             self.watch.partial = sdk.WorkflowRunResult(self.partial_items)
         else:
             self.watch.partial = sdk.AgentResponse(messages=self.partial_items)
-        for state in self.in_flight:
-            await state.restore()
+        with self.watch.run.errors.absorbing("a workflow could not be made ready for its next run"):
+            for state in self.in_flight:
+                await state.restore()
 
 
 async def _begin_run(watch: RunWatch, team: Any) -> _WorkflowRun:
-    run = _WorkflowRun(watch, team)
-    for workflow in run.workflows.values():
-        requests = await workflow._runner.context.get_pending_request_info_events()
-        run.in_flight.append(_InFlightState(workflow, requests))
+    run = _WorkflowRun(watch)
+    with watch.boundary:
+        await run.begin(team)
     return run
 
 
@@ -458,16 +470,19 @@ def _wrap_execute(executor: Any, sender: str) -> Any:
         if outer is None:
             await original(message, sources, state, context, trace_contexts, source_span_ids)
             return
-        run = outer.run
-        executor_call = run.begin_call(outer, name, sender, sources, message)
-        if run.watch.stop is not None:
+        watch, executor_call = outer.run.watch, outer
+        with watch.boundary:
+            executor_call = outer.run.begin_call(outer, name, sender, sources, message)
+        if watch.stop is not None:
             executor_call.abort()
         _current_call.set(executor_call)
         try:
             await original(message, sources, state, context, trace_contexts, source_span_ids)
         finally:
             _current_call.set(outer)
-            executor_call.end_call()
+            with watch.boundary:
+                if executor_call is not outer:
+                    executor_call.end_call()
 
     return execute
 
@@ -478,10 +493,11 @@ def _wrap_add_event(original: Any) -> Any:
     def add_event(event: Any) -> Awaitable[None]:
         executor_call = _current_call.get()
         if executor_call is not None and executor_call.outer is not None:
-            if executor_call.outer is executor_call.run.root:
-                executor_call.run.partial_items.append(event)
-            if executor_call.sender and event.type == "executor_completed" and event.data:
-                _record_sent_answers(executor_call, event.data)
+            with executor_call.run.watch.boundary:
+                if executor_call.outer is executor_call.run.root:
+                    executor_call.run.partial_items.append(event)
+                if executor_call.sender and event.type == "executor_completed" and event.data:
+                    _record_sent_answers(executor_call, event.data)
         return original(event)
 
     return add_event
@@ -554,16 +570,23 @@ class _ModelMiddleware:
     async def process(self, context: Any, call_next: Callable[[], Awaitable[None]]) -> None:
         executor_call = _current_call.get()
         if executor_call is not None:
-            executor_call.flush()
             watch = executor_call.run.watch
-            if watch.begin_step() is not None:
+            with watch.boundary:
+                executor_call.flush()
+                watch.begin_step()
+            if watch.stop is not None:
                 executor_call.abort()
             watch.deliver_nudge(functools.partial(_add_message, context))
             if context.stream:
-                context.stream_result_hooks.append(functools.partial(_set_answer, executor_call))
+                context.stream_result_hooks.append(functools.partial(_read_answer, executor_call))
         await call_next()
         if executor_call is not None and not context.stream:
-            _set_answer(executor_call, context.result)
+            _read_answer(executor_call, context.result)
+
+
+def _read_answer(executor_call: _ExecutorCall, response: Any) -> None:
+    with executor_call.run.watch.boundary:
+        _set_answer(executor_call, response)
 
 
 def _add_message(context: Any, text: str) -> None:
@@ -585,13 +608,15 @@ class _ToolMiddleware:
             await call_next()
         except Exception as error:
             if executor_call is not None and not _is_control_flow(error):
-                message = f"{type(error).__name__}: {error}"
-                executor_call.pending_tool_calls.append((name, arguments, "", message))
+                with executor_call.run.watch.tool_boundary:
+                    message = f"{type(error).__name__}: {error}"
+                    executor_call.pending_tool_calls.append((name, arguments, "", message))
             raise
         if executor_call is not None:
-            executor_call.pending_tool_calls.append(
-                (name, arguments, _tool_output(context.result), None)
-            )
+            with executor_call.run.watch.tool_boundary:
+                executor_call.pending_tool_calls.append(
+                    (name, arguments, _tool_output(context.result), None)
+                )
 
 
 def _is_control_flow(error: Exception) -> bool:

@@ -18,7 +18,6 @@ What a stop leaves: a `TaskResult` with the messages so far and the reason, as `
 
 import functools
 import inspect
-import logging
 import re
 from asyncio import Future
 from collections.abc import AsyncGenerator, Iterator
@@ -28,10 +27,9 @@ from typing import Any
 
 from handrail.guard.adapter import RunWatch, import_framework, to_text, watching_stream
 from handrail.guard.framework_object import FrameworkObject
+from handrail.guard.framework_versions import require_version
 from handrail.guard.prices import ModelCall
 from handrail.guard.run import Guard
-
-log = logging.getLogger("handrail.guard")
 
 EXTRA = "autogen"
 MANAGER_MESSAGES = ("SelectSpeakerEvent", "SelectorEvent")
@@ -75,7 +73,9 @@ class GuardedAutoGenTeam(FrameworkObject):
         options |= {"task": task, "cancellation_token": token}
         with watching_stream(self.run_guard, self.run_name, task) as watch:
             messages_so_far = list[Any]()
-            recorder = _MessageRecorder(watch, self.wrapped, task)
+            recorder: Any = None
+            with watch.boundary:
+                recorder = _MessageRecorder(watch, self.wrapped, task)
             task_messages = _task_message_count(options)
             stream: Any = watch.iterate_async(self.wrapped.run_stream(**options))
             async with aclosing(stream) as messages:
@@ -86,8 +86,10 @@ class GuardedAutoGenTeam(FrameworkObject):
                         else:
                             messages_so_far.append(message)
                             if len(messages_so_far) > task_messages:
-                                recorder.record_message(message)
-                                await recorder.deliver_nudge(message)
+                                with watch.boundary:
+                                    recorder.record_message(message)
+                                with watch.run.errors.absorbing("a nudge could not be delivered"):
+                                    await recorder.deliver_nudge(message)
                         yield message
                         if watch.stop is not None:
                             break
@@ -96,10 +98,12 @@ class GuardedAutoGenTeam(FrameworkObject):
             if watch.stop is not None:
                 reason = f"{watch.stop.rule}: {watch.stop.reason}"
                 watch.partial = base.TaskResult(messages=messages_so_far, stop_reason=reason)
-                await _reset_team(self.wrapped)
+                with watch.run.errors.absorbing("the team could not be reset"):
+                    await _reset_team(self.wrapped)
 
 
 def guarded(team: Any, guard: Guard | None = None, *, name: str = "") -> GuardedAutoGenTeam:
+    require_version(EXTRA)
     return GuardedAutoGenTeam(team, guard or Guard(), name or team.name)
 
 
@@ -268,12 +272,9 @@ class _MessageRecorder:
             return
         texts: list[str] = []
         self.watch.deliver_nudge(texts.append)
-        try:
-            for text in texts:
-                user_message = import_framework("autogen_core.models", EXTRA).UserMessage
-                await context.add_message(user_message(content=text, source=NUDGE_SOURCE))
-        except Exception:
-            log.exception("a nudge could not be delivered")
+        for text in texts:
+            user_message = import_framework("autogen_core.models", EXTRA).UserMessage
+            await context.add_message(user_message(content=text, source=NUDGE_SOURCE))
 
     def record_tool_request(self, message: Any) -> None:
         self.calls |= {call.id: call for call in message.content}

@@ -349,14 +349,14 @@ def _before_step(context: Any) -> None:
     scope = _current_scope.get()
     handler = STEP_HANDLERS.get((context.kind, _is_crew(scope.team)))
     if handler is not None:
-        _abort_if_stopped(handler(scope, context))
+        handler(scope, context)
 
 
 def _is_crew(team: _ActiveTeam) -> bool:
     return hasattr(team.crew_or_flow, "tasks")
 
 
-def _begin_task(scope: _CrewScope, context: Any) -> Stop | None:
+def _begin_task(scope: _CrewScope, context: Any) -> None:
     """Hand over from the agent of the last task; to a parallel task, from the last before them.
 
     A list of tasks ends, so that each edge between tasks is recorded once.
@@ -371,21 +371,22 @@ def _begin_task(scope: _CrewScope, context: Any) -> Stop | None:
     _current_scope.set(_CrewScope(run, team, name, role))
     edges = team.outer.edges if team.outer is not None else set[tuple[str, str]]()
     if source == name or (source, name) in edges:
-        return run.watch.resume(name)
-    edges.add((source, name))
-    return run.watch.activate(name, source=source)
+        run.watch.resume(name)
+    else:
+        edges.add((source, name))
+        run.watch.activate(name, source=source)
 
 
-def _begin_method(scope: _CrewScope, context: Any) -> Stop | None:
+def _begin_method(scope: _CrewScope, context: Any) -> None:
     """Hand over from the method that triggered this one: the context comes from there."""
     run, team = scope.run, scope.team
     run.register_concurrent()
     name = team.path + context.step_name
     _current_scope.set(_CrewScope(run, team, name, ""))
-    return run.watch.activate(name, source=scope.agent or team.calling_agent())
+    run.watch.activate(name, source=scope.agent or team.calling_agent())
 
 
-STEP_HANDLERS: dict[tuple[str, bool], Callable[[_CrewScope, Any], Stop | None]] = {
+STEP_HANDLERS: dict[tuple[str, bool], Callable[[_CrewScope, Any], None]] = {
     ("task", True): _begin_task,
     ("flow_method", False): _begin_method,
 }
@@ -406,10 +407,10 @@ def _after_step(context: Any) -> None:
 def _before_model(context: Any) -> None:
     _flush_events()
     scope = _current_scope.get()
-    _abort_if_stopped(scope.begin_agent(context.agent))
-    scope.run.watch.deliver_nudge(
-        lambda text: context.messages.append({"role": "user", "content": text})
-    )
+    if scope.begin_agent(context.agent) is None:
+        scope.run.watch.deliver_nudge(
+            lambda text: context.messages.append({"role": "user", "content": text})
+        )
 
 
 def _after_model(context: Any) -> None:
@@ -425,7 +426,8 @@ def _after_model(context: Any) -> None:
 def _before_tool(context: Any) -> None:
     _flush_events()
     scope = _current_scope.get()
-    _abort_if_stopped(scope.run.watch.stop)
+    if scope.run.watch.stop is not None:
+        return
     name = scope.agent_name(context.agent)
     _current_scope.set(
         _CrewScope(scope.run, scope.team, name, _role(context.agent) or scope.role, scope)
@@ -450,22 +452,41 @@ def _after_tool(context: Any) -> None:
     watch.record_tool_call(tool, context.tool_input, output, result_text if failed else None)
 
 
+def _bounded_hook(point: str, hook: Callable[[Any], None]) -> Callable[[Any], None]:
+    """Return the hook in the guard's boundary; what would begin after a stop is aborted."""
+
+    @functools.wraps(hook)
+    def run_hook(context: Any) -> None:
+        watch = _current_scope.get().run.watch
+        with watch.tool_boundary if point.endswith("TOOL_CALL") else watch.boundary:
+            hook(context)
+        if point.startswith("PRE_"):
+            _abort_if_stopped(watch.stop)
+
+    return run_hook
+
+
 HOOKS: dict[str, Callable[[Any], None]] = {
-    "EXECUTION_START": _on_execution_start,
-    "EXECUTION_END": _on_execution_end,
-    "PRE_STEP": _before_step,
-    "POST_STEP": _after_step,
-    "PRE_MODEL_CALL": _before_model,
-    "POST_MODEL_CALL": _after_model,
-    "PRE_TOOL_CALL": _before_tool,
-    "POST_TOOL_CALL": _after_tool,
+    point: _bounded_hook(point, hook)
+    for point, hook in (
+        ("EXECUTION_START", _on_execution_start),
+        ("EXECUTION_END", _on_execution_end),
+        ("PRE_STEP", _before_step),
+        ("POST_STEP", _after_step),
+        ("PRE_MODEL_CALL", _before_model),
+        ("POST_MODEL_CALL", _after_model),
+        ("PRE_TOOL_CALL", _before_tool),
+        ("POST_TOOL_CALL", _after_tool),
+    )
 }
 
 
 def _on_model_completed(source: Any, event: Any) -> None:
     """Record every answer, also those with tool calls only, for which no hook runs."""
     scope = _current_scope.get(None)
-    if scope is not None:
+    if scope is None:
+        return
+    with scope.run.watch.boundary:
         usage = _import_crewai("crewai.types.usage_metrics").UsageMetrics.from_provider_dict(
             event.usage
         )
@@ -484,10 +505,13 @@ def _on_model_completed(source: Any, event: Any) -> None:
 
 def _on_tool_failure(source: Any, event: Any) -> None:
     scope = _current_scope.get(None)
-    if scope is not None and event.failure.reason in UNHOOKED_FAILURES:
-        scope.run.watch.record_tool_call(
-            event.tool_name, event.tool_args, error=event.failure.message
-        )
+    if scope is None:
+        return
+    with scope.run.watch.tool_boundary:
+        if event.failure.reason in UNHOOKED_FAILURES:
+            scope.run.watch.record_tool_call(
+                event.tool_name, event.tool_args, error=event.failure.message
+            )
 
 
 EVENT_HANDLERS: dict[str, Callable[[Any, Any], None]] = {

@@ -35,6 +35,7 @@ from handrail.guard.adapter import (
     watching_agent_stream,
 )
 from handrail.guard.approvals import ASKS_PER_RUN_MAX, ask_person_async, is_yes
+from handrail.guard.framework_versions import require_version
 from handrail.guard.prices import ModelCall
 from handrail.guard.run import Guard
 from handrail.guard.tool_calls import declares_effect
@@ -89,7 +90,7 @@ class GuardedPydanticAgent:
             options = recorder.with_capability(options)
             async with self.wrapped.iter(user_prompt, infer_name=infer_name, **options) as run:
                 yield run
-                recorder.record_streamed_answer(run.all_messages())
+                recorder.record_streamed_answer(run)
 
     def to_web(self, *args: Any, **options: Any) -> Any:
         """Like `agent.to_web()`; each message runs this guarded agent."""
@@ -106,10 +107,11 @@ class GuardedPydanticAgent:
         self, user_prompt: Any, options: dict[str, Any]
     ) -> "AbstractContextManager[_NodeRecorder]":
         name = self.run_name or self.wrapped.name or "agent"
-        return _recording(self.run_guard, name, user_prompt, _thread(options))
+        return _recording(self.run_guard, name, user_prompt, functools.partial(_thread, options))
 
 
 def guarded(agent: Any, guard: Guard | None = None, *, name: str = "") -> GuardedPydanticAgent:
+    require_version(EXTRA)
     return _wrapper_class()(agent, guard, name)
 
 
@@ -137,7 +139,7 @@ _active_watch: ContextVar[RunWatch | None] = ContextVar("handrail_pydantic_ai", 
 
 @contextmanager
 def _recording(
-    guard: Guard | None, name: str, user_prompt: Any, thread: str
+    guard: Guard | None, name: str, user_prompt: Any, thread: Callable[[], str]
 ) -> Generator["_NodeRecorder"]:
     """Record an agent's part. The partial result is that of the outermost agent."""
     with watching_agent_stream(guard, name, user_prompt, thread) as (watch, chain):
@@ -188,12 +190,13 @@ class _NodeRecorder:
             self.requested_calls = {call.tool_call_id: call for call in response.tool_calls}
             if self.awaits_answer:
                 self._record_answer(response)
-        self.watch.raise_if_stopped()
 
-    def record_streamed_answer(self, messages: Any) -> None:
+    def record_streamed_answer(self, run: Any) -> None:
         """Record the last answer of `run_stream`, after which no node runs."""
-        if self.awaits_answer and messages and hasattr(messages[-1], "model_name"):
-            self._record_answer(messages[-1])
+        with self.watch.boundary:
+            messages = run.all_messages() if self.awaits_answer else ()
+            if messages and hasattr(messages[-1], "model_name"):
+                self._record_answer(messages[-1])
 
     def _record_answer(self, response: Any) -> None:
         self.awaits_answer = False
@@ -251,24 +254,29 @@ class _GuardCapability:
         self.recorder = recorder
 
     async def before_node_run(self, context: Any, *, node: Any) -> Any:
-        with self.recorder.as_current():
+        watch = self.recorder.watch
+        with watch.boundary, self.recorder.as_current():
             self.recorder.record_node(node, context.messages)
+        watch.raise_if_stopped()
         if getattr(node, "request", None) is not None:
-            self.recorder.watch.deliver_nudge(context.enqueue)
+            watch.deliver_nudge(context.enqueue)
         return node
 
     async def wrap_tool_execute(
         self, context: Any, *, call: Any, tool_def: Any, args: Any, handler: Callable[[Any], Any]
     ) -> Any:
-        metadata: dict[str, Any] = tool_def.metadata or {}
-        if declares_effect(metadata.get("annotations")):
-            self.recorder.effect_ids.add(call.tool_call_id)
+        with self.recorder.watch.tool_boundary:
+            metadata: dict[str, Any] = tool_def.metadata or {}
+            if declares_effect(metadata.get("annotations")):
+                self.recorder.effect_ids.add(call.tool_call_id)
         with self.recorder.as_current():
             return await handler(args)
 
     async def handle_deferred_tool_calls(self, context: Any, *, requests: Any) -> Any:
-        with self.recorder.as_current():
+        with self.recorder.watch.tool_boundary, self.recorder.as_current():
             return await self.recorder.ask_approvals(requests)
+        self.recorder.watch.raise_if_stopped()
+        return None
 
 
 @functools.cache

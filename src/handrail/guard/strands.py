@@ -29,10 +29,10 @@ from handrail.guard.adapter import (
 )
 from handrail.guard.approvals import ASKS_PER_RUN_MAX, ask_person, ask_person_async
 from handrail.guard.framework_object import FrameworkObject, first_argument
+from handrail.guard.framework_versions import require_version
 from handrail.guard.prices import ModelCall
 from handrail.guard.run import Guard
 from handrail.guard.tool_calls import declares_effect
-from handrail.kernel.run.state import Stop
 
 EXTRA = "strands"
 TASK_NAMES = ("task", "prompt")
@@ -103,13 +103,16 @@ class GuardedStrandsTeam(FrameworkObject):
         options: dict[str, Any],
     ) -> Generator[RunWatch]:
         task = first_argument(args, options, *TASK_NAMES)
-        with watch_run(self.run_guard, self.run_name, task, _thread(self.wrapped)) as watch:
+        thread = functools.partial(_thread, self.wrapped)
+        with watch_run(self.run_guard, self.run_name, task, thread) as watch:
             has_hooks = _has_hooks(self.wrapped)
             if not has_hooks:
-                watch.activate(self.run_name, source="")
+                with watch.boundary:
+                    watch.activate(self.run_name, source="")
             yield watch
             if not has_hooks and watch.partial is not None:
-                _record_result(watch, watch.partial)
+                with watch.boundary:
+                    _record_result(watch, watch.partial)
 
 
 def _thread(team: Any) -> str:
@@ -159,6 +162,7 @@ def _responses(interrupts: Any, replies: list[Any]) -> list[dict[str, Any]]:
 
 
 def guarded(team: Any, guard: Guard | None = None, *, name: str = "") -> GuardedStrandsTeam:
+    require_version(EXTRA)
     _add_hooks(team)
     return GuardedStrandsTeam(team, guard or Guard(), name or _default_name(team))
 
@@ -205,6 +209,13 @@ def _before_node(event: Any) -> None:
     watch = current_watch.get()
     if watch is None:
         return
+    with watch.boundary:
+        _begin_node(watch, event)
+    if watch.stop is not None:
+        event.cancel_node = f"{watch.stop.rule}: {watch.stop.reason}"
+
+
+def _begin_node(watch: RunWatch, event: Any) -> None:
     executor = event.source.nodes[event.node_id].executor
     if _has_hooks(executor):
         setattr(executor, NAME_ATTRIBUTE, event.node_id)
@@ -212,21 +223,22 @@ def _before_node(event: Any) -> None:
     order = getattr(state, "execution_order", None)
     reason = getattr(state, "handoff_message", None) or ""
     source = None if order is None else _last_dependency(event, order)
-    stop = watch.activate(event.node_id, source=source, reason=reason)
-    if stop is not None:
-        event.cancel_node = f"{stop.rule}: {stop.reason}"
+    watch.activate(event.node_id, source=source, reason=reason)
 
 
 def _after_node(event: Any) -> None:
     """Record what a node answered that has no hooks of its own."""
     watch = current_watch.get()
-    if watch is None or _has_hooks(event.source.nodes[event.node_id].executor):
+    if watch is None:
         return
-    node_result = event.source.state.results.get(event.node_id)
-    if node_result is not None:
-        if watch.active_agent != event.node_id:
-            watch.resume(event.node_id)
-        _record_result(watch, node_result)
+    with watch.boundary:
+        if _has_hooks(event.source.nodes[event.node_id].executor):
+            return
+        node_result = event.source.state.results.get(event.node_id)
+        if node_result is not None:
+            if watch.active_agent != event.node_id:
+                watch.resume(event.node_id)
+            _record_result(watch, node_result)
 
 
 def _record_result(watch: RunWatch, result: Any) -> None:
@@ -245,10 +257,13 @@ def _last_dependency(event: Any, order: list[Any]) -> str:
 
 def _before_model(event: Any) -> None:
     watch = current_watch.get()
-    stop = _activate_agent(watch, event.agent) if watch is not None else None
-    if stop is not None:
-        event.cancel = f"{stop.rule}: {stop.reason}"
-    elif watch is not None:
+    if watch is None:
+        return
+    with watch.boundary:
+        _activate_agent(watch, event.agent)
+    if watch.stop is not None:
+        event.cancel = f"{watch.stop.rule}: {watch.stop.reason}"
+    else:
         watch.deliver_nudge(functools.partial(_add_text, event.agent.messages))
 
 
@@ -260,24 +275,27 @@ def _add_text(messages: Any, text: str) -> None:
         messages.append({"role": "user", "content": [{"text": text}]})
 
 
-def _activate_agent(watch: RunWatch, agent: Any) -> Stop | None:
+def _activate_agent(watch: RunWatch, agent: Any) -> None:
     """Continue the agent's turn, whichever others are at work; a single agent begins its own."""
     if not watch.active_agent:
         setattr(agent, NAME_ATTRIBUTE, agent.name)
-        return watch.activate(agent.name)
-    name: str = getattr(agent, NAME_ATTRIBUTE)
-    return watch.begin_step() if watch.active_agent == name else watch.resume(name)
+        watch.activate(agent.name)
+    elif watch.active_agent == getattr(agent, NAME_ATTRIBUTE):
+        watch.begin_step()
+    else:
+        watch.resume(getattr(agent, NAME_ATTRIBUTE))
 
 
 def _after_model(event: Any) -> None:
     watch, response = current_watch.get(), event.stop_response
     if watch is None or watch.stop is not None or response is None:
         return
-    if watch.active_agent != getattr(event.agent, NAME_ATTRIBUTE):
-        watch.resume(getattr(event.agent, NAME_ATTRIBUTE))
-    text = "".join(part.get("text", "") for part in response.message["content"])
-    usage = response.message.get("metadata", {}).get("usage", {})
-    watch.record_answer(text, usage.get("totalTokens", 0), _model_call(event.agent, usage))
+    with watch.boundary:
+        if watch.active_agent != getattr(event.agent, NAME_ATTRIBUTE):
+            watch.resume(getattr(event.agent, NAME_ATTRIBUTE))
+        text = "".join(part.get("text", "") for part in response.message["content"])
+        usage = response.message.get("metadata", {}).get("usage", {})
+        watch.record_answer(text, usage.get("totalTokens", 0), _model_call(event.agent, usage))
 
 
 def _model_call(agent: Any, usage: Any) -> ModelCall:
@@ -301,12 +319,12 @@ def _before_tool(event: Any) -> None:
     watch = current_watch.get()
     if watch is None:
         return
-    nested_agent = getattr(event.selected_tool, "agent", None)
-    if nested_agent is not None and hasattr(nested_agent, "hooks"):
-        _add_hooks(nested_agent)
-        _activate_agent_tool(
-            watch, getattr(event.agent, NAME_ATTRIBUTE), event.tool_use["toolUseId"], nested_agent
-        )
+    with watch.tool_boundary:
+        nested_agent = getattr(event.selected_tool, "agent", None)
+        if nested_agent is not None and _has_hooks(nested_agent):
+            caller: str = getattr(event.agent, NAME_ATTRIBUTE)
+            _add_hooks(nested_agent)
+            _activate_agent_tool(watch, caller, event.tool_use["toolUseId"], nested_agent)
     if watch.stop is not None:
         event.cancel_tool = f"{watch.stop.rule}: {watch.stop.reason}"
 
@@ -327,17 +345,21 @@ def _activate_agent_tool(watch: RunWatch, caller: str, call_id: str, agent: Any)
 
 
 def _after_tool(event: Any) -> None:
-    watch, name = current_watch.get(), event.tool_use["name"]
-    if watch is None:
-        return
-    caller: str = getattr(event.agent, NAME_ATTRIBUTE)
+    watch = current_watch.get()
+    if watch is not None:
+        with watch.tool_boundary:
+            _record_tool(watch, event)
+
+
+def _record_tool(watch: RunWatch, event: Any) -> None:
+    name, caller = event.tool_use["name"], getattr(event.agent, NAME_ATTRIBUTE)
     nested_agent = _agent_tool_calls.get(watch, {}).pop((caller, event.tool_use["toolUseId"]), None)
     if nested_agent is not None and watch.active_agent != caller:
         watch.resume(caller)
     content = event.result.get("content", "")
     error = event.exception or (content if event.result.get("status") == "error" else None)
     if error is not None or name != HANDOFF_TOOL:  # a successful one shows when the other begins
-        mcp_tool = getattr(getattr(event, "selected_tool", None), "mcp_tool", None)
+        mcp_tool = getattr(event.selected_tool, "mcp_tool", None)
         effect = declares_effect(getattr(mcp_tool, "annotations", None))
         watch.record_tool_call(name, event.tool_use["input"], content, error, effect=effect)
 
