@@ -1,13 +1,17 @@
-"""What the guard adds to a framework's own steps: LangGraph bare and under guard, in turn.
+"""What the guard adds to a framework's own steps: LangGraph and AutoGen, bare and under guard, in
+turn.
 
-Three shapes, each with stub models and the guard's defaults: two nodes that do nothing but count,
-an agent that calls a tool 20 times with a short answer, and the same with an answer of 20 kB, each
-different from the others. And the guard alone: a tool call with a result of 20 kB.
+Shapes, each with stub models and the guard's defaults: two nodes, or agents, that do nothing but
+count or say a word; an agent that calls a tool 20 times with a short answer; and the same with an
+answer of 20 kB, each different from the others. And the guard alone: a tool call with a result of
+20 kB.
 """
 
+import asyncio
 import time
 from collections.abc import Callable
 from functools import cache
+from itertools import count
 from typing import Annotated, Any, TypedDict
 
 from benchmarks.measure import Prepare, Run
@@ -20,15 +24,23 @@ LONG_TEXT = "".join(
 )
 
 
+def page(number: int, chars: int) -> str:
+    """An answer of a tool: so many characters, another one for each number."""
+    return f"page {number}: {LONG_TEXT[number : number + chars]}"
+
+
 def contenders() -> dict[str, Prepare]:
-    """Return each shape bare and under guard; ModuleNotFoundError without LangGraph."""
-    shapes: dict[str, Callable[[], Any]] = {
-        "two nodes": two_nodes,
-        "small results": lambda: react(SHORT_CHARS),
-        "20 kB results": lambda: react(LONG_CHARS),
+    """Each shape bare and under guard; ModuleNotFoundError without the frameworks."""
+    shapes: dict[str, Callable[..., Prepare]] = {
+        "LangGraph, two nodes": langgraph(two_nodes),
+        "LangGraph, small results": langgraph(lambda: react(SHORT_CHARS)),
+        "LangGraph, 20 kB results": langgraph(lambda: react(LONG_CHARS)),
+        "AutoGen, two agents": autogen(autogen_pair),
+        "AutoGen, small results": autogen(lambda steps: autogen_caller(steps, SHORT_CHARS)),
+        "AutoGen, 20 kB results": autogen(lambda steps: autogen_caller(steps, LONG_CHARS)),
     }
     return {
-        f"{name}{suffix}": prepare(shape, is_guarded=is_guarded)
+        f"{name}{suffix}": shape(is_guarded=is_guarded)
         for name, shape in shapes.items()
         for suffix, is_guarded in (("", False), (" under guard", True))
     }
@@ -43,26 +55,31 @@ def measured(repeats: int) -> dict[str, float]:
         for name, make in shapes.items():
             run = make(STEPS)
             start = time.process_time()
-            run()
+            steps = run()
             cost = (time.process_time() - start) / STEPS * 1e6
+            if steps != STEPS:
+                raise RuntimeError(f"{name}: {steps} steps instead of {STEPS}")
             least[name] = min(cost, least.get(name, cost))
     return least
 
 
-def prepare(shape: Callable[[], Any], *, is_guarded: bool) -> Prepare:
-    def ready(steps: int) -> Run:
-        graph, limit = shape(), {"recursion_limit": 10 * steps + 10}
-        if is_guarded:
-            from handrail.guard.langgraph import guarded
+def langgraph(shape: Callable[[], Any]) -> Callable[..., Prepare]:
+    def prepare(*, is_guarded: bool) -> Prepare:
+        def ready(steps: int) -> Run:
+            graph, limit = shape(), {"recursion_limit": 10 * steps + 10}
+            if is_guarded:
+                from handrail.guard.langgraph import guarded
 
-            graph = guarded(graph, Guard())
+                graph = guarded(graph, Guard())
 
-        def run() -> int:
-            return graph.invoke({"made": 0, "goal": steps, "messages": []}, limit)["made"]
+            def run() -> int:
+                return graph.invoke({"made": 0, "goal": steps, "messages": []}, limit)["made"]
 
-        return run
+            return run
 
-    return ready
+        return ready
+
+    return prepare
 
 
 @cache
@@ -118,7 +135,7 @@ def react(result_chars: int) -> Any:
     @tool
     def look(number: int) -> str:
         """Look something up."""
-        return f"page {number}: {LONG_TEXT[number : number + result_chars]}"
+        return page(number, result_chars)
 
     model = Stub()
 
@@ -138,9 +155,100 @@ def react(result_chars: int) -> Any:
     return builder.compile()
 
 
+def autogen(shape: Callable[[int], tuple[Any, str]]) -> Callable[..., Prepare]:
+    def prepare(*, is_guarded: bool) -> Prepare:
+        def ready(steps: int) -> Run:
+            team, counted_type = shape(steps)
+            if is_guarded:
+                from handrail.guard.autogen import guarded
+
+                team = guarded(team, Guard())
+
+            def run() -> int:
+                messages = asyncio.run(team.run(task="look everything up")).messages
+                return sum(type(message).__name__ == counted_type for message in messages[1:])
+
+            return run
+
+        return ready
+
+    return prepare
+
+
+@cache
+def autogen_stub() -> Any:
+    """A model client that answers with what a function makes of the number of its call."""
+    from autogen_core.models import ChatCompletionClient, CreateResult, RequestUsage
+
+    class Stub(ChatCompletionClient):
+        model_info = capabilities = {
+            "vision": False,
+            "function_calling": True,
+            "json_output": True,
+            "family": "unknown",
+            "structured_output": True,
+        }
+
+        def __init__(self, answer: Callable[[int], Any]) -> None:
+            self.answer, self.numbers = answer, count()
+
+        async def create(self, messages: Any, **options: Any) -> CreateResult:
+            content = self.answer(next(self.numbers))
+            reason = "stop" if isinstance(content, str) else "function_calls"
+            usage = RequestUsage(prompt_tokens=4, completion_tokens=6)
+            return CreateResult(finish_reason=reason, content=content, usage=usage, cached=False)
+
+        def create_stream(self, *messages: Any, **options: Any) -> Any:
+            raise NotImplementedError
+
+        async def close(self) -> None: ...
+
+        def actual_usage(self) -> RequestUsage:
+            return RequestUsage(prompt_tokens=0, completion_tokens=0)
+
+        total_usage = actual_usage
+
+        def count_tokens(self, *messages: Any, **options: Any) -> int:
+            return 0
+
+        remaining_tokens = count_tokens
+
+    return Stub
+
+
+def autogen_pair(steps: int) -> tuple[Any, str]:
+    """Two agents that take turns, each with other words."""
+    from autogen_agentchat.agents import AssistantAgent
+    from autogen_agentchat.teams import RoundRobinGroupChat
+
+    agents = [
+        AssistantAgent(name, autogen_stub()(lambda number, name=name: f"{name} notes {number}"))
+        for name in ("ann", "bob")
+    ]
+    return RoundRobinGroupChat(agents, max_turns=steps), "TextMessage"
+
+
+def autogen_caller(steps: int, result_chars: int) -> tuple[Any, str]:
+    """An agent that calls a tool until it has made its steps."""
+    from autogen_agentchat.agents import AssistantAgent
+    from autogen_core import FunctionCall
+
+    def look(number: int) -> str:
+        """Look something up."""
+        return page(number, result_chars)
+
+    def call(number: int) -> Any:
+        if number == steps:
+            return "that is all"
+        return [FunctionCall(id=f"c{number}", name="look", arguments=f'{{"number": {number}}}')]
+
+    agent = AssistantAgent("ann", autogen_stub()(call), tools=[look], max_tool_iterations=steps + 1)
+    return agent, "ToolCallExecutionEvent"
+
+
 def tool_call_us(calls: int = 200) -> float:
     """CPU µs of one tool call with a new result of 20 kB, told to a guard."""
-    results = [f"page {n}: {LONG_TEXT[n : n + LONG_CHARS]}" for n in range(calls)]
+    results = [page(n, LONG_CHARS) for n in range(calls)]
     with Guard().run("benchmark", profile="observed") as run:
         start = time.process_time()
         for n, result in enumerate(results):
