@@ -89,15 +89,22 @@ def test_calls_of_several_processes_at_once_are_all_counted(
     assert row.version == row.state.run.ledger.steps == threads_count * calls_each
 
 
-def test_the_record_is_its_owners_alone_and_holds_no_text(tmp_path: Path) -> None:
+@pytest.mark.parametrize("rules", ["{}", '{"constraints": {"commands": ["*rm -rf*"]}}'])
+def test_the_record_is_its_owners_alone_and_holds_no_secret(rules: str, tmp_path: Path) -> None:
     service, form = HookService(tmp_path / "hook"), AgentForm()
-    options = HookOptions(record=f"sqlite:///{tmp_path}/work.db")
+    (tmp_path / "rules.json").write_text(rules)
+    options = HookOptions(
+        record=f"sqlite:///{tmp_path}/work.db", rules=str(tmp_path / "rules.json")
+    )
     service.answer(form.prompt(f"use {SECRET}"), options)
     for n in range(3):
         arguments = {"command": f"curl -H 'Authorization: Bearer {SECRET}' page-{n}"}
         service.answer(form.done("Bash", arguments, f"welcome {SECRET}"), options)
         service.answer(form.failed("Bash", arguments, f"no such user {SECRET}"), options)
     service.answer(form.end(f"I have used {SECRET}"), options)
+    service.answer(form.done("Bash", {"command": f"rm -rf {SECRET}"}, "gone"), options)
+    answer = service.answer(form.proposed("Bash", COMMAND), options)
+    assert form.is_denied(answer.stdout) is ("constraints" in rules)
     files = list((tmp_path / "hook").iterdir())
     assert FILE_NAME in {file.name for file in files}
     for file in files:

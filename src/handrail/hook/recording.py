@@ -77,11 +77,11 @@ class RunRecorders:
         if run is not None and run.stop is None:
             try:
                 self._recorders[key] = run, _make_recorder(run, cached)
-                self._service.problem = ""
+                self._service.problems["server"] = ""
             except ImportError as error:
-                self._service.problem = f"runs are not recorded: {error}; {INSTALL_LINE}"
+                self._service.problems["server"] = f"runs are not recorded: {error}; {INSTALL_LINE}"
             except Exception as error:
-                self._service.problem = f"runs are not recorded: {error}"
+                self._service.problems["server"] = f"runs are not recorded: {error}"
 
     def tick(self) -> None:
         """Do what is due: end quiet turns, write ended runs."""
@@ -97,7 +97,7 @@ class RunRecorders:
 
     def _write(self) -> None:
         store = self._service.store.again()
-        self._service.problem = write_ended_runs(store)
+        self._service.problems["database"] = write_ended_runs(store)
         store.close()
 
     def _end_quiet_turns(self) -> None:
@@ -113,7 +113,7 @@ class RunRecorders:
         try:
             self._service.end_turn(key, options)
         except HookRecordError as error:
-            self._service.problem = str(error)
+            self._service.problems["database"] = str(error)
             return
         if key in self._recorders:
             self._follow(key, self._service.conversations[key])

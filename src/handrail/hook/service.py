@@ -65,7 +65,7 @@ class HookService:
         self.conversations: OrderedDict[str, CachedConversation] = OrderedDict()
         self.has_ended_runs = False
         """Whether runs wait to be written to a database."""
-        self.problem = ""
+        self.problems = {"database": "", "server": ""}
         """Why runs are not recorded, for the user."""
         self._guards: dict[tuple[str, int], Guard] = {}
 
@@ -78,8 +78,9 @@ class HookService:
             return HookAnswer(stderr=_explain(str(error), options), exit_code=code)
         try:
             verdict = self._judge(event, options)
-            if self.problem and event.kind in NOTICE_KINDS:
-                verdict = replace(verdict, notice=f"handrail hook: {self.problem}")
+            problem = "; ".join(filter(None, self.problems.values()))
+            if problem and event.kind in NOTICE_KINDS:
+                verdict = replace(verdict, notice=f"handrail hook: {problem}")
             return HookAnswer(stdout=format_answer(event, verdict), stderr=verdict.notice)
         except (HookRecordError, RulesError) as error:
             return self._give_up(event, options, str(error))

@@ -18,8 +18,10 @@ A conversation does no I/O: `record.py` keeps its state, its events and the memo
 from collections.abc import Callable, Iterable
 from pathlib import PurePath
 
+from handrail.engine.redaction import redact
 from handrail.guard.run import Guard, GuardedRun, RunSnapshot
 from handrail.guard.threads import ThreadState
+from handrail.guard.tool_calls import to_text
 from handrail.hook.answers import GO_ON, HookVerdict, VerdictKind
 from handrail.hook.payloads import EventKind, HookEvent
 from handrail.kernel.decision import Value, prepare_types
@@ -203,7 +205,10 @@ class Conversation:
         self._taken_count = len(self.run.events)
 
     def _judge_call(self, run: GuardedRun, event: HookEvent) -> HookVerdict:
-        stop = run.called(event.actor, event.tool, event.arguments, event.result, event.error)
+        arguments = event.arguments
+        if run.limits.constraints.commands:  # such arguments are kept, for the rule to read
+            arguments = redact(to_text(arguments))
+        stop = run.called(event.actor, event.tool, arguments, event.result, event.error)
         if stop is not None:
             return _stopped(stop)
         nudge = run.take_nudge() if event.agent in AGENTS_WITH_NUDGES else None
