@@ -14,7 +14,12 @@ from agent_framework import (
     WorkflowExecutor,
 )
 from agent_framework import tool as microsoft_tool
-from benchmarks.same_mistake import openai_agents, strands
+from autogen_agentchat.agents import BaseChatAgent, UserProxyAgent
+from autogen_agentchat.base import Response
+from autogen_agentchat.conditions import TextMentionTermination
+from autogen_agentchat.messages import TextMessage
+from autogen_agentchat.teams import RoundRobinGroupChat
+from benchmarks.same_mistake import autogen, openai_agents, strands
 from benchmarks.same_mistake.scenes import SCENES, Script
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import START, StateGraph
@@ -287,6 +292,45 @@ def test_a_stream_of_strands_goes_on_after_a_person_s_answer(server, guard):
         assert asyncio.run(results()) == ["end_turn"]
     assert asked == ["approval: may it be saved?"]
     assert saved == [1]
+
+
+class Writer(BaseChatAgent):
+    """An agent that wants to know more, until it is told to ship."""
+
+    produced_message_types = (TextMessage,)
+
+    async def on_messages(self, messages, cancellation_token):
+        text = "done" if messages[-1].content == "ship it" else "may it be shipped?"
+        return Response(chat_message=TextMessage(content=text, source=self.name))
+
+    async def on_reset(self, cancellation_token): ...
+
+
+def test_a_user_proxy_of_autogen_asks_in_the_inbox_instead_of_the_terminal(server, guard):
+    person = UserProxyAgent("person")
+    terminal = person.input_func
+    ends = TextMentionTermination("done", sources=["writer"])
+    team = RoundRobinGroupChat([Writer("writer", "writes"), person], termination_condition=ends)
+
+    async def run() -> list[str]:
+        result = await autogen.adapter.guarded(team, guard).run(task="write")
+        return [message.content for message in result.messages if message.type == "TextMessage"]
+
+    with somebody(server, "ship it") as asked:
+        said = asyncio.run(run())
+    assert said == ["write", "may it be shipped?", "ship it", "done"]
+    assert asked == ["person is asked: may it be shipped?"]
+    assert person.input_func is terminal
+
+
+def test_nobody_in_time_for_a_user_proxy_of_autogen_ends_the_run(server, guard):
+    guard.answer_seconds = 1
+    person = UserProxyAgent("person")
+    team = RoundRobinGroupChat([Writer("writer", "writes"), person], max_turns=9)
+    with pytest.raises(Stopped) as caught:
+        asyncio.run(autogen.adapter.guarded(team, guard).run(task="write"))
+    assert caught.value.stop.rule == "human_deadline"
+    assert len(caught.value.partial.messages) >= 2
 
 
 def asked_of(guard: Guard | None, executor, name: str = "asking workflow", **options):

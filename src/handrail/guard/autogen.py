@@ -6,9 +6,10 @@
 The sender of a message has the turn until it has answered; a `HandoffMessage`, or an agent that
 begins, is a handoff. Agents that work at the same time keep their turns. The same messages carry
 models' usage, tools and their results; each answer of a person to a `UserProxyAgent` is new
-evidence. An agent that works like a tool gives plain messages: one that runs code or surfs, or one
-without a model. Its message is the result of a call: the tool is the agent, the arguments are the
-message before it. Such agents report a failure as a text, which is recognised by how it begins.
+evidence. Where a server records the run, an agent for a person that would ask in the terminal asks
+in the inbox. An agent that works like a tool gives plain messages: one that runs code or surfs, or
+one without a model. Its message is the result of a call: the tool is the agent, the arguments are
+the message before it. Such agents report a failure as a text, which is recognised by how it begins.
 
 A run is ended by its cancellation token, gently: the agent that has the turn finishes it, and no
 agent gets another one. The team is reset, so that it can be run again.
@@ -20,12 +21,13 @@ import functools
 import inspect
 import re
 from asyncio import Future
-from collections.abc import AsyncGenerator, Iterator
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Generator, Iterator
+from contextlib import aclosing, contextmanager
 from types import FrameType
 from typing import Any
 
 from handrail.guard.adapter import RunWatch, import_framework, to_text, watching_stream
+from handrail.guard.approvals import ASKS_PER_RUN_MAX, ask_person_async
 from handrail.guard.framework_object import FrameworkObject
 from handrail.guard.framework_versions import require_version
 from handrail.guard.prices import ModelCall
@@ -78,28 +80,73 @@ class GuardedAutoGenTeam(FrameworkObject):
                 recorder = _MessageRecorder(watch, self.wrapped, task)
             task_messages = _task_message_count(options)
             stream: Any = watch.iterate_async(self.wrapped.run_stream(**options))
-            async with aclosing(stream) as messages:
-                try:
-                    async for message in messages:
-                        if isinstance(message, base.TaskResult):
-                            watch.partial = message
-                        else:
-                            messages_so_far.append(message)
-                            if len(messages_so_far) > task_messages:
-                                with watch.boundary:
-                                    recorder.record_message(message)
-                                with watch.run.errors.absorbing("a nudge could not be delivered"):
-                                    await recorder.deliver_nudge(message)
-                        yield message
-                        if watch.stop is not None:
-                            break
-                finally:
-                    token.end()
+            with _asking_in_inbox(watch, recorder):
+                async with aclosing(stream) as messages:
+                    try:
+                        async for message in messages:
+                            if isinstance(message, base.TaskResult):
+                                watch.partial = message
+                            else:
+                                messages_so_far.append(message)
+                                if len(messages_so_far) > task_messages:
+                                    await _record(watch, recorder, message)
+                            yield message
+                            if watch.stop is not None:
+                                break
+                    except Exception:
+                        if watch.stop is None:
+                            raise
+                    finally:
+                        token.end()
             if watch.stop is not None:
                 reason = f"{watch.stop.rule}: {watch.stop.reason}"
                 watch.partial = base.TaskResult(messages=messages_so_far, stop_reason=reason)
                 with watch.run.errors.absorbing("the team could not be reset"):
                     await _reset_team(self.wrapped)
+
+
+async def _record(watch: RunWatch, recorder: Any, message: Any) -> None:
+    with watch.boundary:
+        recorder.record_message(message)
+    with watch.run.errors.absorbing("a nudge could not be delivered"):
+        await recorder.deliver_nudge(message)
+
+
+@contextmanager
+def _asking_in_inbox(watch: RunWatch, recorder: Any) -> Generator[None]:
+    """Ask people in the inbox, where there is one, instead of in the terminal; an `input_func` of
+    the caller's own stays in use.
+    """
+    people = list[Any]()
+    terminal: Any = None
+    with watch.boundary:
+        if watch.run.recorder is not None:
+            module = "autogen_agentchat.agents._user_proxy_agent"
+            terminal = import_framework(module, EXTRA).cancellable_input
+            agents = recorder.agents.values()
+            people = [agent for agent in agents if getattr(agent, "input_func", None) is terminal]
+    for person in people:
+        person.input_func = functools.partial(_ask, watch, recorder, person.name, terminal)
+    try:
+        yield
+    finally:
+        for person in people:
+            person.input_func = terminal
+
+
+async def _ask(
+    watch: RunWatch, recorder: Any, name: str, terminal: Any, prompt: str, token: Any
+) -> str:
+    """Return what a person answers in the inbox to the last message; if nobody can be asked there,
+    in the terminal.
+    """
+    recorder.questions += 1
+    reply = None
+    if recorder.questions <= ASKS_PER_RUN_MAX:
+        reply = await ask_person_async(watch, f"{name} is asked: {recorder.request}")
+    if watch.stop is not None:
+        raise RunEndedError("the guarded run is over")
+    return await terminal(prompt, token) if reply is None else reply.text or "yes"
 
 
 def guarded(team: Any, guard: Guard | None = None, *, name: str = "") -> GuardedAutoGenTeam:
@@ -240,6 +287,8 @@ class _MessageRecorder:
         """By agent, the model that it asks."""
         self.working: set[str] = set()
         """Agents that have begun, and not answered."""
+        self.questions = 0
+        """Questions to people in the inbox."""
         self.person_asks: dict[str, int] = {}
         """Agents that stand for a person, and how often each was asked."""
 
