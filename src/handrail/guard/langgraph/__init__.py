@@ -15,6 +15,7 @@ with a checkpointer, the thread as it stood before that node.
 from typing import Any
 
 from handrail.guard.adapter import current_watch, import_framework
+from handrail.guard.framework_versions import require_version
 from handrail.guard.langgraph.callbacks import AnyRunCallbacks, callback_type, find_watch
 from handrail.guard.langgraph.framework import EXTRA
 from handrail.guard.langgraph.graph import GraphGuard, GuardedGraph, guard_graph
@@ -39,6 +40,7 @@ def guarded(
     result shows the interrupt. Inside a guarded run the graph is a part of that run, and of its
     guard.
     """
+    require_version(EXTRA)
     if isinstance(graph, GuardedGraph):
         graph = graph.handrail.graph
     return guard_graph(graph, GraphGuard(graph, guard or Guard(), name, answer))
@@ -46,11 +48,13 @@ def guarded(
 
 def make_callback(guard: Guard, name: str) -> Any:
     """Return a callback handler of LangChain's for any number of runs."""
+    require_version(EXTRA)
     return callback_type(AnyRunCallbacks)(guard, name)
 
 
 def make_middleware(guard: Guard, name: str) -> Any:
     """Return a middleware of LangChain's for any number of calls."""
+    require_version(EXTRA)
     return middleware_type()(guard, name)
 
 

@@ -7,14 +7,15 @@ is what `Guard.callback` returns: the outermost chain that it hears of is a run,
 import functools
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, cast
 from uuid import UUID
 
 from handrail.guard.adapter import RunWatch, import_framework, to_text, watching_stream
-from handrail.guard.errors import StoppedError
+from handrail.guard.errors import StoppedError, exception_text
 from handrail.guard.langgraph.framework import (
     EXTRA,
     Config,
+    absorbing_start,
     bubble_up_type,
     graph_stop_error,
     model_call,
@@ -51,8 +52,9 @@ def find_callbacks(*configs: Config) -> "RunCallbacks | AnyRunCallbacks | None":
     """
     ambient = import_framework("langchain_core.runnables.config", EXTRA).var_child_runnable_config
     for config in (*configs, ambient.get()):
-        callbacks: Any = config.get("callbacks") if config else None
-        for handler in getattr(callbacks, "handlers", callbacks or ()):
+        callbacks: Any = config.get("callbacks") if is_mapping(config) else None
+        handlers: Any = getattr(callbacks, "handlers", callbacks)
+        for handler in cast("list[Any]", handlers) if type(handlers) is list else ():
             if isinstance(handler, RunCallbacks | AnyRunCallbacks) and not handler.is_over:
                 return handler
     return None
@@ -101,12 +103,12 @@ class RunCallbacks:
     ) -> None:
         for tag in tags or ():
             if tag.startswith(STEP_TAG):
-                stop = self.tracker.begin_node(metadata, inputs, about)
+                with self.watch.boundary:
+                    self.tracker.begin_node(metadata, inputs, about)
                 self.ignore_chat_model = True
                 if self.watch.step_open or self.undecided_nodes or self.watch.stop is not None:
                     self.ignore_chat_model = False
-                if stop is not None:
-                    self._abort()
+                self._abort_if_stopped()
 
     def on_chain_end(self, _: object, *, run_id: UUID, **about: object) -> None:
         if self.subgraph_runs:
@@ -121,34 +123,42 @@ class RunCallbacks:
             self.interrupts = event.interrupts
 
     def on_chat_model_start(self, *_: object, metadata: Any = None, **about: object) -> None:
-        if self.undecided_nodes:
-            self.tracker.decide_node(self.tracker.namespace_of(metadata), runs_tools=False)
-        if self.watch.begin_step() is not None:
-            self._abort()
+        with self.watch.boundary:
+            if self.undecided_nodes:
+                self.tracker.decide_node(self.tracker.namespace_of(metadata), runs_tools=False)
+            self.watch.begin_step()
+        self._abort_if_stopped()
 
     on_llm_start = on_chat_model_start
 
     def on_llm_end(self, response: Any, **about: object) -> None:
-        first = response.generations[0][0]
-        message = getattr(first, "message", None)
-        usage = getattr(message, "usage_metadata", None)
-        if not usage and response.llm_output:  # from the message, or else from the whole response
-            usage = response.llm_output.get("token_usage")
-        call = model_call(message, usage or {}, response.llm_output)
-        self.watch.record_answer(first.text, (usage.get("total_tokens") or 0) if usage else 0, call)
+        with self.watch.boundary:
+            first = response.generations[0][0]
+            message = getattr(first, "message", None)
+            usage = getattr(message, "usage_metadata", None)
+            if not usage and response.llm_output:  # else from the whole response
+                usage = response.llm_output.get("token_usage")
+            call = model_call(message, usage or {}, response.llm_output)
+            tokens = (usage.get("total_tokens") or 0) if usage else 0
+            self.watch.record_answer(first.text, tokens, call)
         self.ignore_chat_model = False
 
     def on_tool_start(
         self, serialized: Config, input_str: str, *, run_id: UUID, **about: Any
     ) -> None:
-        name = (serialized or {}).get("name") or about.get("name") or "tool"
-        inputs, metadata = about.get("inputs"), about.get("metadata")
-        self.tools[run_id] = (name, inputs if inputs is not None else input_str, metadata)
-        if self.undecided_nodes:
-            self.tracker.decide_node(self.tracker.namespace_of(metadata), runs_tools=True)
+        with self.watch.tool_boundary:
+            name = (serialized or {}).get("name") or about.get("name") or "tool"
+            inputs, metadata = about.get("inputs"), about.get("metadata")
+            self.tools[run_id] = (name, inputs if inputs is not None else input_str, metadata)
+            if self.undecided_nodes:
+                self.tracker.decide_node(self.tracker.namespace_of(metadata), runs_tools=True)
 
     def on_tool_end(self, output: Any, *, run_id: UUID, **about: object) -> None:
-        name, inputs, metadata = self.tools.pop(run_id, ("tool", "", None))
+        with self.watch.tool_boundary:
+            self._record_tool_output(output, *self.tools.pop(run_id, ("tool", "", None)))
+        self.ignore_chat_model = False
+
+    def _record_tool_output(self, output: Any, name: str, inputs: object, metadata: Any) -> None:
         if getattr(output, "goto", ()):
             return  # a handoff, recorded when the other node begins
         tool_output = read_tool_output(output)
@@ -159,19 +169,20 @@ class RunCallbacks:
             error = tool_output if is_failure else None
             effect = declares_effect(metadata)
             self.watch.record_tool_call(name, inputs, tool_output, error, effect=effect)
-            self.ignore_chat_model = False
 
     def on_tool_error(self, error: BaseException, *, run_id: UUID, **about: object) -> None:
-        name, inputs, metadata = self.tools.pop(run_id, ("tool", "", None))
-        if not isinstance(error, bubble_up_type()):  # no pause
-            message, effect = f"{type(error).__name__}: {error}", declares_effect(metadata)
-            self.watch.record_tool_call(name, inputs, error=message, effect=effect)
-            self.ignore_chat_model = False
+        with self.watch.tool_boundary:
+            name, inputs, metadata = self.tools.pop(run_id, ("tool", "", None))
+            if not isinstance(error, bubble_up_type()):  # no pause
+                message = f"{type(error).__name__}: {exception_text(error)}"
+                effect = declares_effect(metadata)
+                self.watch.record_tool_call(name, inputs, error=message, effect=effect)
+        self.ignore_chat_model = False
 
-    def _abort(self) -> None:
-        """End the graph by an error that no `RetryPolicy` retries."""
-        assert self.watch.stop is not None, "it is stopped"
-        raise graph_stop_error(self.watch.stop, self.watch.run, self.watch.partial)
+    def _abort_if_stopped(self) -> None:
+        """End the graph of a stopped run by an error that no `RetryPolicy` retries."""
+        if self.watch.stop is not None:
+            raise graph_stop_error(self.watch.stop, self.watch.run, self.watch.partial)
 
     def end(self) -> None:
         """Take no more callbacks: what a graph left running is no part of the run."""
@@ -245,6 +256,8 @@ class AnyRunCallbacks:
             name = self.name or about.get("name") or "graph"
             thread = metadata.get("thread_id", "") if metadata else ""
             run = self._begin(run_id, name, inputs, thread)
+        if run is None:
+            return
         self._open(run, run_id)
         about |= {"run_id": run_id, "parent_run_id": parent_run_id, "metadata": metadata}
         run.callbacks.on_chain_start(serialized, inputs, **about)
@@ -290,9 +303,11 @@ class AnyRunCallbacks:
         if (run := self._close(run_id)) is not None:
             run.callbacks.on_tool_error(error, run_id=run_id, **about)
 
-    def _begin(self, root_id: UUID, name: str, inputs: object, thread: object) -> _OpenRun:
-        context = watching_stream(self.guard, name, inputs, thread)
-        return _OpenRun(root_id, context, RunCallbacks(context.__enter__(), ToolNodes(None)))
+    def _begin(self, root_id: UUID, name: str, inputs: object, thread: object) -> _OpenRun | None:
+        with absorbing_start(self.guard):
+            context = watching_stream(self.guard, name, inputs, thread)
+            return _OpenRun(root_id, context, RunCallbacks(context.__enter__(), ToolNodes(None)))
+        return None
 
     def _open(self, run: _OpenRun, run_id: UUID) -> None:
         self.runs[run_id] = run

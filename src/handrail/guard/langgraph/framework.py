@@ -1,19 +1,34 @@
 """What all parts of the adapter need of LangGraph and LangChain."""
 
 import functools
-from collections.abc import Mapping
+import logging
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from handrail.guard.adapter import import_framework
 from handrail.guard.errors import StoppedError, stop_error
 from handrail.guard.prices import ModelCall
-from handrail.guard.run import GuardedRun
+from handrail.guard.run import Guard, GuardedRun
 from handrail.kernel.run.state import Stop
+
+log = logging.getLogger("handrail.guard")
 
 EXTRA = "langgraph"
 
 Config = Mapping[str, Any] | None
 """LangChain's `RunnableConfig`."""
+
+
+@contextmanager
+def absorbing_start(guard: Guard) -> Generator[None]:
+    """Let a program run without a guard if its run cannot begin."""
+    try:
+        yield
+    except Exception:
+        if guard.on_error == "raise":
+            raise
+        log.exception("a run could not begin, so it is not guarded")
 
 
 def bubble_up_type() -> type[Exception]:

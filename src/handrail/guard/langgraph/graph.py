@@ -128,7 +128,8 @@ class GraphGuard:
         bubble_up, team = bubble_up_type(), self.name or _name_of(self.graph)
         run: _WatchedRun | None = None
         try:
-            with watch_with(self.guard, team, graph_input, self._thread(config)) as watch:
+            thread = functools.partial(self._thread, config)
+            with watch_with(self.guard, team, graph_input, thread) as watch:
                 run = _WatchedRun(self, team, watch, config)
                 try:
                     yield run

@@ -125,17 +125,16 @@ class InterruptAnswers:
         self, value: Any, interrupt: Any
     ) -> Generator[object, InterruptAnswer | None, InterruptAnswer | None]:
         """Return what one interrupt is resumed with."""
-        if not is_mapping(value):
-            return (yield from self._plain_steps(value))
-        request: Mapping[str, Any] = value
-        if request.get("type") == "tool_approval" and "name" in request:
+        request: Mapping[str, Any] = value if is_mapping(value) else {}
+        actions: Any = request.get("action_requests")
+        if request.get("type") == "tool_approval" and _is_action(request):
             allowed = _allowed_by_schema(getattr(interrupt, "response_schema", None))
             return (yield from self._decision_steps(request, allowed))
-        if "action_requests" not in request:
+        if not actions or not _is_list(actions) or not all(map(_is_action, actions)):
             return (yield from self._plain_steps(value))
         decisions: list[Any] = []
-        for number, action in enumerate(request["action_requests"]):
-            allowed = _allowed_in_review(request.get("review_configs") or (), number, action)
+        for action in actions:
+            allowed = _allowed_in_review(request.get("review_configs"), action["name"])
             answer = yield from self._decision_steps(action, allowed)
             if answer is None:
                 return None
@@ -175,7 +174,8 @@ class InterruptAnswers:
     def refuse(self, error: Exception) -> bool:
         """Return whether a person's answer was refused by its schema, and may be given again."""
         errors = import_framework("langgraph.errors", EXTRA)
-        if self.answer is not None or not errors.is_invalid_resume(error):
+        is_refusal = getattr(errors, "is_invalid_resume", None)  # schemas are newer than 1.2
+        if self.answer is not None or is_refusal is None or not is_refusal(error):
             return False
         reason = " ".join(str(error).splitlines()[:3])
         self.refusal = f"The answer does not fit: {reason[:REASON_CHARS_MAX]}. "
@@ -251,11 +251,20 @@ def _parse_object(text: str) -> dict[str, Any] | None:
         return None
 
 
-def _allowed_in_review(configs: Any, number: int, action: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the decisions that LangChain allows for an action; one without a word allows all."""
-    by_name = [config for config in configs if config.get("action_name") == action["name"]]
-    for config in by_name or configs[number : number + 1]:
-        return tuple(config.get("allowed_decisions") or DECISIONS)
+def _is_list(value: Any) -> bool:
+    return type(value) is list
+
+
+def _is_action(value: Any) -> bool:
+    """Return whether a value has the form of LangChain's request for an action."""
+    return is_mapping(value) and "name" in value and is_mapping(value.get("args"))
+
+
+def _allowed_in_review(configs: Any, name: str) -> tuple[str, ...]:
+    """Return the decisions that LangChain allows for an action; without a word, all of them."""
+    for config in configs if _is_list(configs) else ():
+        if is_mapping(config) and config.get("action_name") == name:
+            return tuple(config.get("allowed_decisions") or DECISIONS)
     return DECISIONS
 
 

@@ -17,9 +17,15 @@ from typing import Annotated, Any, NotRequired, TypedDict
 from weakref import finalize
 
 from handrail.guard.adapter import RunWatch, current_watch, import_framework, watching_stream
-from handrail.guard.errors import StoppedError
+from handrail.guard.errors import StoppedError, exception_text
 from handrail.guard.langgraph.callbacks import find_watch, read_tool_output
-from handrail.guard.langgraph.framework import EXTRA, bubble_up_type, graph_stop_error, model_call
+from handrail.guard.langgraph.framework import (
+    EXTRA,
+    absorbing_start,
+    bubble_up_type,
+    graph_stop_error,
+    model_call,
+)
 from handrail.guard.langgraph.interrupts import DEFAULT_NAME
 from handrail.guard.run import Guard
 
@@ -62,9 +68,10 @@ class AgentHooks:
 
     def before_model(self, state: Any, runtime: Any) -> dict[str, Any] | None:
         """Begin a run where none goes on."""
-        if find_watch() is not None or state.get(STATE_KEY) is not None:
-            return None
-        return {STATE_KEY: self._begin(state)}
+        with absorbing_start(self.guard):
+            if find_watch() is None and state.get(STATE_KEY) is None:
+                return {STATE_KEY: self._begin(state)}
+        return None
 
     async def abefore_model(self, state: Any, runtime: Any) -> dict[str, Any] | None:
         return self.before_model(state, runtime)
@@ -139,21 +146,26 @@ class AgentHooks:
             watch = call.watch
         if watch is None:
             return request
-        if watch.begin_step() is not None:
+        with watch.boundary:
+            watch.begin_step()
+        if watch.stop is not None:
             raise self._stop(watch, request.state, call)
         messages: list[Any] = []
         message_type = import_framework("langchain_core.messages", EXTRA).HumanMessage
-        watch.deliver_nudge(lambda text: messages.append(message_type(text)))
+        with watch.boundary:
+            watch.deliver_nudge(lambda text: messages.append(message_type(text)))
         return request.override(messages=[*request.messages, *messages]) if messages else request
 
     def _record_answer(self, request: Any, response: Any) -> None:
         call = request.state.get(STATE_KEY)
         if call is None or find_watch() is not None:
             return
-        for message in getattr(response, "result", [response]):
-            usage: Any = getattr(message, "usage_metadata", None) or {}
-            tokens = usage.get("total_tokens") or 0
-            call.watch.record_answer(str(message.text), tokens, model_call(message, usage))
+        watch: RunWatch = call.watch
+        with watch.boundary:
+            for message in getattr(response, "result", [response]):
+                usage: Any = getattr(message, "usage_metadata", None) or {}
+                tokens = usage.get("total_tokens") or 0
+                watch.record_answer(str(message.text), tokens, model_call(message, usage))
 
     @contextmanager
     def _tool_call(self, request: Any) -> Generator[Callable[[Any], Any]]:
@@ -165,18 +177,21 @@ class AgentHooks:
         watch: RunWatch = call.watch
 
         def record(output: Any) -> Any:
-            content = read_tool_output(output)
-            is_failure = getattr(output, "status", "") == "error"
-            if not getattr(output, "goto", ()):  # else a handoff
-                watch.record_tool_call(name, arguments, content, content if is_failure else None)
+            with watch.tool_boundary:
+                content = read_tool_output(output)
+                failure = content if getattr(output, "status", "") == "error" else None
+                if not getattr(output, "goto", ()):  # else a handoff
+                    watch.record_tool_call(name, arguments, content, failure)
             return output
 
         try:
             with watch.as_current():
                 yield record
         except Exception as error:
-            if not isinstance(error, bubble_up_type()):  # no pause
-                watch.record_tool_call(name, arguments, error=f"{type(error).__name__}: {error}")
+            with watch.tool_boundary:
+                if not isinstance(error, bubble_up_type()):  # no pause
+                    message = f"{type(error).__name__}: {exception_text(error)}"
+                    watch.record_tool_call(name, arguments, error=message)
             raise
 
 

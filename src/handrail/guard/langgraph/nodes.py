@@ -44,8 +44,11 @@ class ToolNodes:
     def __init__(self, graph: Any | None) -> None:
         self.graph = graph
         self.tool_node_type = import_framework("langgraph.prebuilt", EXTRA).ToolNode
-        nodes: Mapping[str, Any] = graph.nodes if graph is not None else {}
-        self.outer_nodes = {name: self._is_tool_node(name, node) for name, node in nodes.items()}
+
+    @functools.cached_property
+    def outer_nodes(self) -> dict[str, bool]:
+        nodes: Mapping[str, Any] = self.graph.nodes if self.graph is not None else {}
+        return {name: self._is_tool_node(name, node) for name, node in nodes.items()}
 
     @functools.cached_property
     def inner_nodes(self) -> dict[str, bool]:
