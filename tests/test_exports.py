@@ -52,7 +52,6 @@ NOT_ON_IMPORT = (
     "rich",
     "sqlite3",
     "typer",
-    "uuid_utils",
     "yaml",
 )
 """Modules that only some commands need; `import handrail` must stay cheap."""

@@ -23,8 +23,6 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-import uuid_utils
-
 import handrail.engine.opening as opening
 from handrail.engine.dispatch.dispatch import Dispatch
 from handrail.engine.engine import Engine, RefusedError
@@ -298,9 +296,8 @@ async def live(url: str, folder: Path, seed: str, quota: int, **settings: Any) -
 
 
 def main(url: str, folder: str, seed: str, quota: int = 0, **settings: float) -> None:
-    """One life. After a fork every life must draw random ids of its own. A database that is away
-    while the engine opens is tried again, as whoever starts services does."""
-    uuid_utils.reseed_rng()
+    """One life. A database that is away while the engine opens is tried again, as whoever starts
+    services does."""
     for opened in range(OPENINGS_MAX):
         try:
             asyncio.run(live(url, Path(folder), f"{seed}-{opened}", quota, **settings))

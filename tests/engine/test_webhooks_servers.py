@@ -5,8 +5,8 @@ from typing import Any
 
 from tests.engine.engines import ROLE, chain, manual_engine, node, run_async
 from tests.server.webhook_receiver import Receiver
-from uuid_utils import uuid7
 
+from handrail.engine.ids import uuid7
 from handrail.kernel.result import Outcome, Result
 from handrail.server.routes.webhooks import WebhookSender
 from handrail.server.settings import ServerSettings

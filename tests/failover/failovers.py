@@ -32,7 +32,6 @@ from pathlib import Path
 
 import psutil
 import psycopg
-import uuid_utils
 from tests.crash import checks, load
 from tests.crash.kill_campaign import left_alone
 from tests.failover.replicated_database import Pair
@@ -87,7 +86,6 @@ class Engine:
         code = 1
         try:
             os.setsid()
-            uuid_utils.reseed_rng()
             load.Load, Steady.enough = Steady, self.folder.parent / "enough"
             connection.ANSWER_SECONDS = ANSWER_SECONDS
             asyncio.run(load.live(url, self.folder, name, 0, **SETTINGS))

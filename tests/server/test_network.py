@@ -18,9 +18,9 @@ from tests.engine.engines import chain, node
 from tests.server.faulty_transport import Faulty
 from tests.server.harness import ADDRESS, WORKER, ServerHarness
 from tests.server.http_agents import HUB, SEATS
-from uuid_utils import uuid7
 
 from handrail.api.operation import API_PREFIX, Role
+from handrail.engine.ids import uuid7
 from handrail.server.access import issue_credential
 from handrail.server.settings import ServerSettings
 from handrail.testing.clock import ManualClock

@@ -33,8 +33,7 @@ from collections.abc import (
 from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 from typing import Any, Protocol, TypeVar, cast
-
-from uuid_utils import uuid7
+from uuid import uuid4
 
 from handrail.client.clients import AsyncClient
 from handrail.client.errors import AccessDeniedError, ClientError, ConflictError, NotFoundError
@@ -76,7 +75,7 @@ class WorkerTurn:
 
     async def say(self, text: str, *, to: str | None = None) -> None:
         """Post a message now, as a partial answer. Raises `TurnOverError`."""
-        key = str(uuid7())
+        key = str(uuid4())
         post = partial(
             self._client.channels.post, self.channel, text, to=to, turn=self.number, key=key
         )

@@ -19,9 +19,9 @@ import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 from urllib.parse import urlsplit
+from uuid import uuid4
 
 import msgspec
-from uuid_utils import uuid7
 
 from handrail.api.operation import Call
 from handrail.client.errors import error_from_response, unreachable_error, unreadable_response
@@ -157,7 +157,7 @@ def build_headers(call: Call[T], token: str) -> dict[str, str]:
     if call.body is not None:
         headers["Content-Type"] = call.media_type
     if call.operation.method == "POST":
-        headers["Idempotency-Key"] = call.idempotency_key or str(uuid7())
+        headers["Idempotency-Key"] = call.idempotency_key or str(uuid4())
     return headers
 
 

@@ -31,8 +31,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, S
 from contextlib import nullcontext
 from functools import partial
 from typing import Any, TypeVar
-
-from uuid_utils import uuid7
+from uuid import uuid4
 
 from handrail.client.channel_turns import TurnFunction, TurnRunner
 from handrail.client.clients import TIMEOUT_SECONDS, AsyncClient, Client
@@ -406,7 +405,7 @@ class WorkerLoop:
         dispatch, report = dispatch_task.dispatch, self.client.dispatches.report
         try:
             receipt = await self._call_registered(
-                partial(report, dispatch.id, dispatch.fence, result, key=str(uuid7()))
+                partial(report, dispatch.id, dispatch.fence, result, key=str(uuid4()))
             )
         except (ConflictError, NotFoundError) as error:
             log_event(log, "result_dropped", dispatch_id=dispatch.id, reason=str(error))
@@ -421,7 +420,7 @@ class WorkerLoop:
         self, dispatch_id: str, fence: int, reason: str, usage: Usage = NO_USAGE
     ) -> None:
         release, short_reason = self.client.dispatches.release, reason[:REASON_CHARS_MAX]
-        call = partial(release, dispatch_id, fence, short_reason, usage=usage, key=str(uuid7()))
+        call = partial(release, dispatch_id, fence, short_reason, usage=usage, key=str(uuid4()))
         try:
             await self._call_registered(call)
         except (ConflictError, NotFoundError) as error:

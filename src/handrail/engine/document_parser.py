@@ -17,8 +17,7 @@ import re
 from pathlib import Path
 from typing import Any, cast
 
-import yaml
-
+from handrail.engine.errors import install_hint
 from handrail.kernel.definition.model import DocumentProblem
 from handrail.kernel.definition.reader import DOCUMENT_BYTES_MAX, too_large_problem
 
@@ -28,8 +27,6 @@ DEPTH_MAX = 100
 JSON_SUFFIXES = frozenset({".json"})
 YAML_SUFFIXES = frozenset({".yaml", ".yml"})
 
-_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-_YAML: Any = yaml  # its `parse` has no usable types
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 _INT = re.compile(r"[-+]?[0-9]{1,400}")
 _BASED_INTS = {
@@ -85,6 +82,9 @@ def parse_document(raw: bytes, suffix: str = "") -> tuple[Document, list[Documen
         return _YamlBuilder().build(text), []
     except _DocumentError as error_found:
         return None, [error_found.problem]
+    except ModuleNotFoundError as missing:
+        message = f"YAML is not read without the package '{missing.name}'"
+        return None, [_problem("not_installed", message, install_hint("server"))]
 
 
 class _DocumentError(Exception):
@@ -201,13 +201,17 @@ class _YamlBuilder:
     """YAML events to a document. `stack` holds the open objects and lists, outermost first."""
 
     def __init__(self) -> None:
+        import yaml  # a guard needs no YAML, and its install has none
+
+        self.yaml: Any = yaml  # its `parse` has no usable types
         self.stack: list[_OpenContainer] = []
         self.document: Document = None
         self.documents = 0
 
     def build(self, text: str) -> Document:
+        yaml = self.yaml
         try:
-            for event in _YAML.parse(text, Loader=_LOADER):
+            for event in yaml.parse(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
                 self.handle_event(event)
         except yaml.MarkedYAMLError as error:
             mark = error.problem_mark or error.context_mark
@@ -222,6 +226,7 @@ class _YamlBuilder:
 
     def handle_event(self, event: Any) -> None:  # noqa: ANN401 - yaml's events have no common fields
         """Handle an event that begins, ends or is a value; ignore others."""
+        yaml = self.yaml
         if isinstance(event, yaml.DocumentStartEvent):
             self.documents += 1
             if self.documents > 1:

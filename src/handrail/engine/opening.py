@@ -6,11 +6,10 @@ from collections.abc import Coroutine, Iterator
 from types import TracebackType
 from typing import Any, Literal, TypeVar
 
-from uuid_utils import uuid7
-
 from handrail.engine.dispatch.local_agents import CAPACITY_DEFAULT, AgentFunction
 from handrail.engine.engine import Engine
 from handrail.engine.environment import Clock, steady_clock
+from handrail.engine.ids import uuid7
 from handrail.engine.settings import EngineSettings
 from handrail.kernel.run.events import RunEvent
 from handrail.kernel.run.state import PendingApproval, Person, Run

@@ -16,10 +16,10 @@ from typing import Any
 
 import msgspec
 from msgspec.structs import replace
-from uuid_utils import uuid7
 
 from handrail.engine.engine import Engine
 from handrail.engine.errors import RefusedError, StoreError, refuse
+from handrail.engine.ids import uuid7
 from handrail.engine.opening import open as open_engine
 from handrail.guard.team_definition import guard_events, team_definition, team_share
 from handrail.kernel.decision import prepare_types

@@ -15,10 +15,10 @@ import threading
 import time
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
+from uuid import uuid4
 
 import msgspec
 from msgspec.structs import replace
-from uuid_utils import uuid7
 
 from handrail.api.operation import Call
 from handrail.api.runs import GuardedRunCalls
@@ -306,4 +306,4 @@ def _unanswered_stop(question: str) -> Stop:
 
 
 def _idempotency_key() -> str:
-    return str(uuid7())
+    return str(uuid4())

@@ -28,11 +28,11 @@ from typing import Any, Literal, cast
 import msgspec
 from litestar import Request
 from litestar.types import ASGIApp, HTTPScope, Receive, Scope, Send
-from uuid_utils import uuid7
 
 from handrail.api.operation import NOBODY, Access, PersonRole, Role
 from handrail.api.shared import AuthoredBody
 from handrail.engine.engine import Engine
+from handrail.engine.ids import uuid7
 from handrail.engine.log_events import log_event
 from handrail.kernel.decision import Value
 from handrail.kernel.definition.model import PERSON_LEVELS

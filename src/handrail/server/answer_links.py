@@ -14,10 +14,10 @@ import secrets
 from datetime import datetime, timedelta
 
 import msgspec
-from uuid_utils import uuid7
 
 from handrail.api.operation import API_PREFIX, PersonRole
 from handrail.engine.engine import Engine
+from handrail.engine.ids import uuid7
 from handrail.kernel.definition.model import PERSON_LEVELS
 from handrail.kernel.run.state import Person
 from handrail.server.access import SECRET_PREFIX, caller_from_credential, digest_secret

@@ -39,7 +39,7 @@ from handrail.kernel.run.lookahead import apply_guarded_events, begin_guarded_le
 from handrail.kernel.run.state import ApprovalKind, PendingApproval, Run, RunStatus, Stop
 from handrail.kernel.stop.alike import AlikeKind
 from handrail.kernel.stop.best import BestResult
-from handrail.kernel.stop.ledger import REASONS_KEPT, edge_key
+from handrail.kernel.stop.ledger import REASONS_KEPT, Ledger, edge_key
 from handrail.kernel.stop.rules import counts_handoffs
 from handrail.views.steps import Events, enumerate_events, started_event
 from handrail.views.view_types import (
@@ -48,6 +48,7 @@ from handrail.views.view_types import (
     Iteration,
     LoopCounter,
     RedirectView,
+    RunUsageView,
     TransitionView,
     View,
 )
@@ -156,6 +157,16 @@ class StopView(View):
 def normalize_number(number: int | float | str | None) -> int | float | str | None:
     """Return 3 for 3.0, so that a limit is the same before and after JSON."""
     return int(number) if isinstance(number, float) and number.is_integer() else number
+
+
+def run_usage(ledger: Ledger) -> RunUsageView:
+    return RunUsageView(
+        tokens=ledger.tokens,
+        cost=float(ledger.cost),
+        input_tokens=ledger.input_tokens,
+        output_tokens=ledger.output_tokens,
+        unpriced_calls=ledger.unpriced_calls,
+    )
 
 
 def stop_view(stop: Stop | None) -> StopView | None:

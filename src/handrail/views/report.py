@@ -26,7 +26,7 @@ from handrail.kernel.run.state import Run, RunStatus
 from handrail.kernel.stop.rules import RULES_BY_NAME, StopRule
 from handrail.views import history
 from handrail.views import steps as stepping
-from handrail.views.history import StopView, normalize_number, stop_view
+from handrail.views.history import StopView, normalize_number, run_usage, stop_view
 from handrail.views.markdown import bullet_list, code_block, escape_line, table
 from handrail.views.stop_explanation import explain_stop
 from handrail.views.view_types import (
@@ -43,7 +43,6 @@ from handrail.views.view_types import (
     TransitionView,
     View,
     WouldHaveDone,
-    run_usage,
 )
 
 WHY_CHARS_MAX = 300

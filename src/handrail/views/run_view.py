@@ -20,7 +20,7 @@ from handrail.kernel.run.state import Run
 from handrail.kernel.stop.rules import RULES, StopRule
 from handrail.views import history, steps
 from handrail.views.beads import BeadView
-from handrail.views.history import StopView, stop_view
+from handrail.views.history import StopView, run_usage, stop_view
 from handrail.views.report import RunReport
 from handrail.views.steps import StepDetails
 from handrail.views.view_types import (
@@ -33,7 +33,6 @@ from handrail.views.view_types import (
     RunWarning,
     View,
     WouldHaveDone,
-    run_usage,
 )
 
 

@@ -11,7 +11,6 @@ from typing import Generic, TypeVar
 import msgspec
 
 from handrail.kernel.decision import Value
-from handrail.kernel.stop.ledger import Ledger
 
 T = TypeVar("T")
 
@@ -165,16 +164,6 @@ class RunUsageView(UsageView):
     output_tokens: int = 0
     unpriced_calls: int = 0
     """Calls of models whose price is not known, which `cost` leaves out."""
-
-
-def run_usage(ledger: Ledger) -> RunUsageView:
-    return RunUsageView(
-        tokens=ledger.tokens,
-        cost=float(ledger.cost),
-        input_tokens=ledger.input_tokens,
-        output_tokens=ledger.output_tokens,
-        unpriced_calls=ledger.unpriced_calls,
-    )
 
 
 class RunTotals(View):

@@ -20,8 +20,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from typing import Any, cast
 
-from uuid_utils import uuid7
-
 from handrail.engine.commit.batch import CommandJob, CommandResult
 from handrail.engine.commit.committer import GroupCommitter
 from handrail.engine.dispatch.agent_results import (
@@ -34,6 +32,7 @@ from handrail.engine.dispatch.agent_results import (
 from handrail.engine.dispatch.dispatch import Dispatch
 from handrail.engine.dispatch.matcher import AgentSlot
 from handrail.engine.environment import Clock, StoreAccess
+from handrail.engine.ids import uuid7
 from handrail.engine.log_events import log_event
 from handrail.engine.notifier import AgentPresenceChanged, ChangeNotifier
 from handrail.engine.queries.runs import RunReader

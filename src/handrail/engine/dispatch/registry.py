@@ -16,11 +16,11 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 import msgspec
-from uuid_utils import uuid7
 
 from handrail.engine.commit.channel_change import CHANNEL_STREAM_PREFIX, ChannelRequest, turn_id
 from handrail.engine.environment import Clock, StoreAccess
 from handrail.engine.errors import refuse, refuse_unknown, require_known
+from handrail.engine.ids import uuid7
 from handrail.engine.notifier import AgentPresenceChanged, ChangeNotifier
 from handrail.engine.settings import EngineSettings
 from handrail.kernel.agent_lifecycle import AgentState, Trigger

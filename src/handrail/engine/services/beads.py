@@ -14,12 +14,12 @@ from weakref import WeakValueDictionary
 
 import msgspec
 from msgspec.structs import replace
-from uuid_utils import uuid7
 
 from handrail.engine.commit.gateway import CommandGateway, check_same_request, first_answer
 from handrail.engine.commit.run_change import bead_row, new_bead_row
 from handrail.engine.environment import Clock, StoreAccess
 from handrail.engine.errors import RefusedError, refuse, refuse_unknown, require_known
+from handrail.engine.ids import uuid7
 from handrail.engine.pagination import check_cursor, check_limit, to_page
 from handrail.engine.queries.runs import RunReader
 from handrail.kernel.decision import Refusal

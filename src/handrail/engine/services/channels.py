@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec.structs import asdict
-from uuid_utils import uuid7
 
 from handrail.engine.commit.channel_change import (
     CHANNEL_STREAM_PREFIX,
@@ -37,6 +36,7 @@ from handrail.engine.commit.committer import GroupCommitter
 from handrail.engine.commit.gateway import CommandGateway
 from handrail.engine.environment import Clock, StoreAccess
 from handrail.engine.errors import RefusedError, refuse
+from handrail.engine.ids import uuid7
 from handrail.engine.notifier import TURN_KEY_PREFIX, ChangeNotifier
 from handrail.engine.pagination import check_cursor, check_limit, to_page
 from handrail.engine.settings import EngineSettings

@@ -16,12 +16,11 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import NoReturn
 
-from uuid_utils import uuid7
-
 from handrail.engine.commit.committer import WRITE_CONFLICTS_MAX
 from handrail.engine.commit.gateway import CommandGateway
 from handrail.engine.environment import Clock, StoreAccess
 from handrail.engine.errors import EngineBusyError, refuse, require_known
+from handrail.engine.ids import uuid7
 from handrail.engine.notifier import ANY_STREAM, ChangeNotifier
 from handrail.engine.pagination import check_cursor, check_limit, to_page
 from handrail.engine.services.similarity import (

@@ -11,7 +11,6 @@ from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec.structs import replace
-from uuid_utils import uuid7
 
 from handrail.engine.commit.batch import CommandResult
 from handrail.engine.commit.gateway import CommandGateway, first_answer
@@ -19,6 +18,7 @@ from handrail.engine.commit.run_change import decode_events, new_bead_row
 from handrail.engine.dispatch.dispatch import result_text
 from handrail.engine.environment import StoreAccess
 from handrail.engine.errors import RefusedError
+from handrail.engine.ids import uuid7
 from handrail.engine.notifier import ChangeNotifier
 from handrail.engine.queries.runs import PAGE_ENTRIES, RunReader
 from handrail.engine.settings import EngineSettings

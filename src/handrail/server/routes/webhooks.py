@@ -31,11 +31,11 @@ from typing import Any, NamedTuple, TypeVar
 import httpx
 import msgspec
 from msgspec.structs import asdict
-from uuid_utils import uuid7
 
 from handrail.api.webhooks import LinkRecipient, MadeWebhook, NewWebhook, WebhookCalls, WebhookView
 from handrail.engine.engine import Engine
 from handrail.engine.errors import RefusedError
+from handrail.engine.ids import uuid7
 from handrail.engine.log_events import log_event
 from handrail.engine.services.webhooks import event_types_of
 from handrail.kernel.decision import prepare_types
