@@ -1,5 +1,6 @@
 """A guard that takes news ahead of its ledger sees what one sees that asks every rule each time."""
 
+import tracemalloc
 from collections.abc import Callable
 from typing import Any
 from unittest.mock import patch
@@ -14,6 +15,7 @@ from handrail.kernel.definition.limits import Constraints, Ladder
 from handrail.kernel.result import Usage
 from handrail.kernel.run.events import RunEvent
 from handrail.kernel.run.lookahead import apply_guarded_events
+from handrail.kernel.stop.findings import COMPARED_CHARS, KEYS_KEPT
 from handrail.kernel.stop.ledger import Ledger
 from handrail.testing.clock import ManualClock
 
@@ -173,3 +175,23 @@ def test_weak_news_does_not_hide_that_a_call_came_again() -> None:
         assert run.take_nudge() is None
         look((1, "three pages 2"))
         assert "no_change has counted 2 of 3" in (run.take_nudge() or "")
+
+
+def test_a_long_run_keeps_a_bounded_record_of_each_call_however_long_its_answer() -> None:
+    rules = StopRules(max_steps=10**6)
+    pages = ["".join(f"word{n}x{m} " for m in range(2_000)) for n in range(20)]
+
+    def look(run: GuardedRun, numbers: range) -> None:
+        for number in numbers:
+            run.called("a", "look", {"number": number}, f"{number} {pages[number % 20]}")
+
+    with Guard(rules).run("r", profile="observed", raises=False) as run:
+        look(run, range(KEYS_KEPT + 100))  # as many answers are kept as ever
+        tracemalloc.start()
+        look(run, range(KEYS_KEPT + 100, KEYS_KEPT + 600))
+        kept_bytes, _ = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+    assert run.stop is not None
+    assert run.stop.rule == "completed"
+    compared_bytes = KEYS_KEPT * 2 * COMPARED_CHARS  # in place of answers that were kept before
+    assert kept_bytes < compared_bytes + 500 * 1_500

@@ -488,10 +488,10 @@ class _StateDescriber:
         fields = _fields_of(value)
         if fields is None:
             return _mask_noise(repr(value)[: 2 * COMPARED_CHARS])
-        pairs = (
+        pairs = [
             f"{key!r}: {self.describe(fields[key], depth - 1, in_list=in_list)}"
             for key in sorted(fields, key=repr)
-        )
+        ]
         return f"{type(value).__name__}{{{', '.join(pairs)}}}"
 
 

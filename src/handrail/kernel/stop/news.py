@@ -107,17 +107,12 @@ NO_REPEATS = Repeats()
 
 def assess_findings(repeats: Repeats, findings: Iterable[StepFinding]) -> News:
     """Return how much is new in the findings of one step."""
-    strongest = _strongest_news(repeats.answers, findings)
-    return News.WAITING if strongest is News.NOTHING and repeats.waited else strongest
-
-
-def _strongest_news(answers: Answers, findings: Iterable[StepFinding]) -> News:
     strongest = News.BLIND
     for finding in findings:
-        news = _assess_finding(answers, finding)
+        news = _assess_finding(repeats.answers, finding)
         if NEWS_ORDER[news] > NEWS_ORDER[strongest]:
             strongest = news
-    return strongest
+    return News.WAITING if strongest is News.NOTHING and repeats.waited else strongest
 
 
 def _assess_finding(answers: Answers, finding: StepFinding) -> News:
@@ -152,23 +147,26 @@ class NewsAhead:
         """
         if not self._is_copied:
             self._answers, self._is_copied = self._answers.copy(), True
-        answers, has_answer, starts = self._answers, False, 0
+        answers, begun = self._answers, self._begun
+        news, has_answer = News.BLIND, False
         for finding in findings:
+            start = finding.start
             if finding.error or finding.timed_out:
                 return News.UNSEEN
-            if finding.start:
-                starts += 1
-                if starts > 1 or finding.start in self._begun:
+            if start:
+                if start in begun or len(begun) >= KEYS_KEPT:
                     return News.UNSEEN
-            has_answer = has_answer or bool(finding.answer)
-        news = _strongest_news(answers, findings) if has_answer else News.UNSEEN
-        if news is not News.STRONG and not (news is News.WEAK and self._may_be_weak):
+                begun |= {start}
+            has_answer = has_answer or finding.answer != ""
+            if news is not News.STRONG:
+                finding_news = _assess_finding(answers, finding)
+                news = max(news, finding_news, key=NEWS_ORDER.__getitem__)
+        if not has_answer or not (news is News.STRONG or (news is News.WEAK and self._may_be_weak)):
             return News.UNSEEN
+        self._begun = begun
         for finding in findings:
             if not finding.pending and _is_unknown(answers, finding):
                 _keep_answer(answers, finding)
-            if finding.start:
-                self._begun |= {finding.start}
         return news
 
 
