@@ -88,6 +88,15 @@ class CodexForm(AgentForm):
         fields = self.call(tool, arguments) | {"tool_response": result}
         return self.write(self.base("PostToolUse") | fields)
 
+    def end(self, text: str, *, refused: bool = False) -> bytes:
+        fields = {"stop_hook_active": refused, "last_assistant_message": text}
+        return self.write(self.base("Stop") | fields)
+
+    def session_end(self) -> bytes:
+        fields = super().base("SessionEnd") | {"reason": "other"}
+        del fields["permission_mode"]
+        return self.write(fields)
+
     def failed(self, tool: str, arguments: Any, error: str) -> bytes:
         return self.done(tool, arguments, f"Exit code: 1\nWall time: 0.3 seconds\nOutput:\n{error}")
 
