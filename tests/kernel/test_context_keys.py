@@ -200,3 +200,11 @@ def test_keys_that_the_definition_does_not_declare_are_anybodys():
     run.succeed(data={"severity": 0, "other": 1})
     assert run.run.terminal_status == "done_success"
     assert run.of(Warned) == []
+
+
+def test_data_without_reserved_keys_is_taken_whole():
+    run = DrivenRun(review_by_severity(RESERVED), context={"severity": 5})
+    run.claim()
+    run.succeed(data={"note": "small"})
+    assert run.run.context["note"] == "small"
+    assert run.of(Warned) == []

@@ -87,9 +87,8 @@ class EngineParts:
         self.maintenance = Maintenance(
             self.access, self.committer, self.notifier, clock, settings, engine_id
         )
-        self.gateway = CommandGateway(
-            self.committer, self.access, clock, self._record_outage if visiting else None
-        )
+        before_commit = self._record_outage if visiting else self.maintenance.record_standstill
+        self.gateway = CommandGateway(self.committer, self.access, clock, before_commit)
         self.reader = RunReader(self.access, plans, self.committer.cached_runs)
 
     async def _record_outage(self) -> None:
@@ -189,6 +188,7 @@ class Engine:
         self._spawn(self.committer.run_forever())
         if background:
             self._spawn(self.maintenance.run_forever())
+            self._spawn(self.maintenance.stay_awake())
         else:
             await self.maintenance.run_once()
         await self.reports.open()

@@ -161,6 +161,11 @@ ENGINE_EVENTS: dict[str, LogEventSpec] = {
     "outage_found": _spec(
         WARNING, "began ended", "No engine was alive in between; deadlines are moved by that time."
     ),
+    "stood_still": _spec(
+        WARNING,
+        "seconds",
+        "This process stood still, so it heard no agent; agents and deadlines get that time again.",
+    ),
     "run_broken": _spec(
         ERROR,
         "execution_id reason exception",

@@ -31,7 +31,7 @@ class CommandGateway:
         committer: "GroupCommitter",
         access: StoreAccess,
         clock: Clock,
-        before_commit: Callable[[], Awaitable[None]] | None = None,
+        before_commit: Callable[[], Awaitable[None]],
     ) -> None:
         self._committer, self._access, self._clock = committer, access, clock
         self._before_commit = before_commit
@@ -40,8 +40,7 @@ class CommandGateway:
         """Get ready for a commit: check that the engine is open, and what the engine has to do
         before."""
         self._access.check_open()
-        if self._before_commit is not None:
-            await self._before_commit()
+        await self._before_commit()
 
     async def execute(
         self,

@@ -4,12 +4,18 @@ other engines on the same database have committed.
 `run_once` checks everything once; an engine does so every `pulse` seconds, a test at any time. A
 repeated check does no harm: the kernel decides on what is stored. Each query takes a page; the next
 pass finds the rest.
+
+A process that stands still (it is stopped, its machine is paused, its event loop is blocked) hears
+no agent. The monotonic clock tells, and before anything else is decided the agents get that time
+again; a standstill longer than the engine's own heartbeats is an outage.
 """
 
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
+from time import monotonic
 
 from handrail.engine.commit.batch import Command, CommandResult
 from handrail.engine.commit.channel_change import CHANNEL_STREAM_PREFIX, ChannelRequest
@@ -36,6 +42,9 @@ PAGE_ROWS = 500
 HEARTBEATS_PER_LEASE = 6
 """Heartbeats of an engine within a lease: a busy moment must not look like death."""
 PRUNE_INTERVAL_SECONDS = 3600
+AWAKE_INTERVAL_SECONDS = 0.25
+STANDSTILL_SECONDS_MIN = 1.0
+"""A shorter gap is an ordinary busy moment."""
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -54,6 +63,9 @@ class Maintenance:
         self._settings, self._engine_id = settings, engine_id
         self.leases_extended_until = clock()
         """Until then agents may be silent: they could not have been heard."""
+        self._awake_at: float | None = None
+        """By the monotonic clock; None in an engine that does nothing by itself."""
+        self._standstill_lock = asyncio.Lock()
         self._heartbeat_at: datetime | None = None
         self._pruned_at: datetime | None = None
         self._notified_commit: int | None = None
@@ -68,6 +80,7 @@ class Maintenance:
             try:
                 if is_away:
                     await self.record_outage(is_alone=False)
+                await self.record_standstill()
                 await self.run_once()
                 last_success, is_away = loop.time(), False
             except StoreError as error:
@@ -76,6 +89,33 @@ class Maintenance:
                     raise
                 is_away = True
             await asyncio.sleep(self._settings.pulse)
+
+    async def stay_awake(self) -> None:
+        """Note again and again that this process is not standing still."""
+        self._awake_at = monotonic()
+        while True:
+            with suppress(StoreError):  # the maintenance loop waits for the database
+                await self.record_standstill()
+            await asyncio.sleep(AWAKE_INTERVAL_SECONDS)
+
+    async def record_standstill(self) -> None:
+        """If this process has stood still, give agents and clocks that time again; called before
+        commands are decided."""
+        while self._awake_at is not None:
+            seconds = monotonic() - self._awake_at
+            if seconds < STANDSTILL_SECONDS_MIN and not self._standstill_lock.locked():
+                self._awake_at = monotonic()
+                return
+            async with self._standstill_lock:
+                await self._extend_leases(monotonic() - self._awake_at)
+                self._awake_at = monotonic()
+
+    async def _extend_leases(self, seconds: float) -> None:
+        if seconds >= STANDSTILL_SECONDS_MIN:
+            log_event(log, "stood_still", seconds=round(seconds, 3))
+            until = self._clock() + timedelta(seconds=seconds + STANDSTILL_SECONDS_MIN)
+            self.leases_extended_until = max(self.leases_extended_until, until)
+            await self.record_outage(is_alone=False)
 
     async def run_once(self) -> None:
         """Check everything once, and perform all that follows."""
