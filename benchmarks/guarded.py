@@ -43,7 +43,7 @@ def evidence(step: int) -> dict[str, object]:
 
 def prepare(walk: list[str], results: bool = False) -> Prepare:
     """Runs along the walk; with results, each agent also reports before it hands over."""
-    guard = Guard(rules())
+    guard = Guard(rules(), prices={})
 
     def ready(handoffs: int) -> Run:
         def run() -> int:
@@ -70,7 +70,7 @@ def contenders(handoffs: int) -> dict[str, Prepare]:
 def cost_at(walk: list[str], position: int, window: int) -> float:
     """CPU µs per handoff of the last `window` handoffs of a run that is `position` long."""
     moves: Iterator[tuple[str, str]] = islice(pairwise(walk), position)
-    with Guard(rules()).run("benchmark") as guarded:
+    with Guard(rules(), prices={}).run("benchmark") as guarded:
         for source, target in islice(moves, position - window):
             guarded.handoff(source, target, reason="next")
         start = time.process_time()
