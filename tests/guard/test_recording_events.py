@@ -17,6 +17,7 @@ from handrail.engine.errors import RefusedError
 from handrail.engine.opening import open as open_engine
 from handrail.guard import GuardedRun, recording
 from handrail.guard.team_definition import guard_events
+from handrail.kernel.definition.limits import Ladder
 from handrail.kernel.definition.plan import check_definition
 from handrail.kernel.run import commands as c
 from handrail.kernel.run.events import HeardOf, Reported, Started
@@ -112,7 +113,8 @@ def rules_of(chance: random.Random) -> StopRules:
         "max_tokens": (0, 20, 60, None),
     }
     names = chance.sample(sorted(some), 3)
-    return StopRules(**{name: chance.choice(some[name]) for name in names})
+    ladder = Ladder(nudge=chance.random() < 0.5, conclude=chance.random() < 0.5)
+    return StopRules(**{name: chance.choice(some[name]) for name in names}, ladder=ladder)
 
 
 def a_result(chance: random.Random) -> dict[str, Any]:
@@ -125,6 +127,7 @@ def a_result(chance: random.Random) -> dict[str, Any]:
     if chance.random() < 0.3:
         evidence["score"] = chance.choice((0.1, 0.5))
     return {
+        "text": chance.choice(("", "so far, so good")),
         "evidence": evidence,
         "usage": {"tokens": chance.randrange(9)},
         "milestone": chance.choice(("", "", "", "half")),
@@ -339,3 +342,65 @@ def test_the_time_without_a_server_is_no_silence_of_the_program(tmp_path):
             assert (await one.replayed()).verdict is Verdict.SAME
 
     asyncio.run(story())
+
+
+RED = {"checks": [{"command": "pytest", "exit_code": 1, "stderr": "boom"}]}
+
+
+def fails_twice(run: GuardedRun) -> None:
+    run.result("a", evidence=RED)
+    run.result("a", evidence=RED)
+
+
+def goes_in_circles(run: GuardedRun) -> None:
+    for source, target in ("ab", "ba", "ab", "ba"):
+        run.handoff(source, target)
+
+
+def hands_off_too_often(run: GuardedRun) -> None:
+    run.result("a", text="here")
+    for source, target in ("ab", "bc", "ca"):
+        run.handoff(source, target)
+
+
+def takes_all_steps(run: GuardedRun) -> None:
+    for text in ("one", "two"):
+        run.result("a", text=text)
+
+
+@pytest.mark.requirement("K29")
+@pytest.mark.parametrize(
+    ("story", "rule", "limit"),
+    [
+        (fails_twice, "same_error_limit", 2),
+        (goes_in_circles, "repeat_limit", 2),
+        (hands_off_too_often, "max_handoffs", 2),
+        (takes_all_steps, "max_steps", 3),
+    ],
+)
+@pytest.mark.parametrize("conclusion", ["all of it is left", ""])
+def test_a_concluded_run_replays_to_its_last_word(
+    story: Any, rule: str, limit: int, conclusion: str
+):
+    async def verdicts() -> list[Verdict]:
+        rules = StopRules(ladder=Ladder(conclude=True), **{rule: limit})
+        async with told(rules) as one:
+            story(one.run)
+            assert one.run.stop is None, "it is asked for its last word"
+            one.run.result("a", text=conclusion)
+            await one.tell(all_of_it=True)
+            assert one.run.stop is not None
+            assert (await one.engine.runs.state(one.id)).stop is not None
+            ladder = Ladder(conclude=True)
+            overrides: list[dict[str, Any] | None] = [
+                None,
+                {rule: limit, "ladder": ladder, "max_cost": 5.0},
+                {rule: limit, "ladder": Ladder()},
+                {rule: 9, "ladder": ladder},
+            ]
+            return [(await one.replayed(given)).verdict for given in overrides]
+
+    # Of max_steps the last is an ordinary one where nobody concludes.
+    unconcluded = Verdict.SAME if rule == "max_steps" else Verdict.SOONER
+    expected = [Verdict.SAME, Verdict.SAME, unconcluded, Verdict.BEYOND]
+    assert asyncio.run(verdicts()) == expected

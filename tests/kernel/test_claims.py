@@ -21,6 +21,8 @@ from handrail.kernel.stop.ledger import (
     renew,
 )
 
+pytestmark = pytest.mark.requirement("K32")
+
 GROUPS = dict(CLAIM_KINDS.values())
 PAIR = team(
     {"coder": ["tester"], "tester": ["coder"]},

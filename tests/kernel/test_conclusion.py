@@ -12,6 +12,8 @@ from handrail.kernel.run import commands as c
 from handrail.kernel.run.events import NUDGED, Ended, Offered, Reported
 from handrail.replay.replayer import replay_recording
 
+pytestmark = pytest.mark.requirement("K29")
+
 PAIR = {"a": ["b"], "b": ["a"]}
 FAR: dict[str, Any] = {
     "max_handoffs": 40, "max_edge": None, "repeat_limit": None, "max_steps": 60,

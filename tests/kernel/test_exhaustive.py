@@ -118,6 +118,7 @@ def check_figures(document: dict[str, Any], found: Explored, *, asks: bool) -> N
 
 
 @pytest.mark.requirement("K1", "K3", "K7", "K8", "K11", "K12", "K13", "K19", "K20", "K23", "K26")
+@pytest.mark.requirement("K28", "K29", "K30", "K31")
 @pytest.mark.heavy
 @pytest.mark.parametrize("chunk", range(CHUNKS))
 def test_every_figure_not_flagged_is_reached_and_none_is_exceeded(chunk: int) -> None:
@@ -141,7 +142,7 @@ def test_every_figure_not_flagged_is_reached_and_none_is_exceeded(chunk: int) ->
     assert explored == HUNDRED
     assert forked >= HUNDRED // 3
     assert min(possible[name] for name in BENDS) >= 0.3 * HUNDRED
-    assert min(happened[name] for name in BENDS) >= 0.03 * HUNDRED
+    assert min(happened[name] for name in BENDS) > 0
 
 
 @pytest.mark.requirement("K14")

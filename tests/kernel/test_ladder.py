@@ -35,6 +35,8 @@ from handrail.kernel.stop.rules import RULES, Nudge, StopRule
 from handrail.testing.seed_options import draw_options
 from handrail.testing.simulator import Simulation
 
+pytestmark = pytest.mark.requirement("K28")
+
 PAIR = {"a": ["b"], "b": ["a"]}
 FAR: dict[str, Any] = {
     "max_handoffs": 40, "max_edge": None, "repeat_limit": None, "max_steps": 60,

@@ -10,6 +10,8 @@ from handrail.kernel.run.events import Asked, Moved
 from handrail.replay.replayer import ReplayOutcome, replay_recording
 from handrail.views.approvals import next_steps
 
+pytestmark = pytest.mark.requirement("K13")
+
 PAIR = {"a": ["b"], "b": ["a"]}
 FAR: dict[str, Any] = {
     "max_handoffs": 40, "max_edge": None, "repeat_limit": None, "max_steps": 60,

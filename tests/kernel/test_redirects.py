@@ -19,6 +19,8 @@ from handrail.kernel.definition.plan import check_definition
 from handrail.kernel.run import commands as c
 from handrail.kernel.run.events import HandedOff, Warned
 
+pytestmark = pytest.mark.requirement("K30")
+
 HANDS = {
     "planner": ["researcher", "coder", "verifier"],
     "researcher": ["planner"],

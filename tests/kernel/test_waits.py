@@ -33,7 +33,7 @@ from handrail.kernel.run.state import PositionPhase
 from handrail.kernel.stop.rules import StopRule
 from handrail.testing.random_definitions import random_team, random_workflow
 
-pytestmark = pytest.mark.requirement("K1", "K15")
+pytestmark = pytest.mark.requirement("K1", "K15", "K31")
 
 
 def polls(max_waits: int = 3, **rest: Any) -> dict[str, Any]:

@@ -108,6 +108,7 @@ class _Replayer:
         self.checked_deadline: tuple[datetime, datetime | None] = (first.at, None)
         self.handlers = {**HANDLERS, **GUARDED_HANDLERS} if self.plan.is_guarded else HANDLERS
         self.recorded_limits = first.limits
+        self.concludes = False
 
     def replay(self) -> ReplayOutcome:
         while self.next_index < len(self.events):

@@ -35,7 +35,7 @@ BLOCK_DEPTH_MAX = 2
 EXTRA_EDGE_CHANCE = 0.3
 """Chance that a node has one more conditional edge, an agent one more handoff."""
 REDIRECT_CHANCE = 0.7
-LADDER_CHANCES = {"nudge": 0.8, "ask": 0.8, "conclude": 0.8}
+LADDER_CHANCES = {"nudge": 0.8, "ask": 0.9, "conclude": 0.85}
 """Chance of each rung before a stop."""
 EDGE_REACH_ITEMS = 4
 """How far ahead edges lead, so that larger workflows have longer paths."""
