@@ -383,7 +383,8 @@ def test_a_concluded_run_replays_to_its_last_word(
     story: Any, rule: str, limit: int, conclusion: str
 ):
     async def verdicts() -> list[Verdict]:
-        rules = StopRules(ladder=Ladder(conclude=True), **{rule: limit})
+        limits: dict[str, Any] = {rule: limit}
+        rules = StopRules(ladder=Ladder(conclude=True), **limits)
         async with told(rules) as one:
             story(one.run)
             assert one.run.stop is None, "it is asked for its last word"

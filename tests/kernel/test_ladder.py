@@ -113,7 +113,7 @@ def test_rules_without_a_count_and_ends_that_no_rule_forces_nudge_nobody() -> No
     assert {row.rule for row in RULES if not row.on_ladder} == {
         StopRule.CONSTRAINT, StopRule.BUDGET, StopRule.MAX_DURATION, StopRule.PROTOCOL,
         StopRule.AGENT_LOST, StopRule.HUMAN_DEADLINE, StopRule.PAUSE_DEADLINE, StopRule.CLOSED,
-        StopRule.TERMINATED, StopRule.COMPLETED, StopRule.WAIT_DEADLINE,
+        StopRule.TERMINATED, StopRule.COMPLETED, StopRule.WAIT_DEADLINE, StopRule.TOOL_LIMIT,
     }  # fmt: skip
 
 

@@ -85,6 +85,28 @@ def test_an_unusable_answer_is_replayed_under_other_rules_as_it_was():
     assert found.verdict is Verdict.SAME
 
 
+@pytest.mark.requirement("K31")
+def test_a_wait_that_passed_its_deadline_before_the_running_time_did_is_what_ended_the_run():
+    rules = {"max_waits": 1, "wait_deadline": 1, "max_duration": 600}
+    d = DrivenRun(team({"a": ["a"]}, terminator="a", stop_rules=rules))
+    d.report(outcome=Outcome.WAITING, waits_for="CI", retry_after=30)
+    d.advance(5_000)  # nobody looked at the clocks before
+    assert d.run.stop is not None
+    assert d.run.stop.rule == "wait_deadline"
+    assert replay_recording(d.events, lambda _id, _version: d.plan).run == d.run
+
+
+@pytest.mark.requirement("K31")
+def test_a_wait_that_escalates_before_the_running_time_is_over_is_replayed_so():
+    poll = node("poll", max_attempts=1, max_waits=1, waits_within=1)
+    d = DrivenRun(chain(poll, stop_rules={"max_duration": 600}))
+    d.report(outcome=Outcome.WAITING, waits_for="CI", retry_after=30)
+    d.advance(5_000)
+    assert d.of(Asked)
+    replayed = replay_recording(d.events, lambda _id, _version: d.plan)
+    assert (replayed.run, replayed.mismatch_seq) == (d.run, 0)
+
+
 def simulated(seeds: range) -> Counter[str]:
     """How often each rule ended a run that was replayed to the very same end."""
     rules: Counter[str] = Counter()

@@ -167,11 +167,16 @@ class _Replayer:
                 | Asked(approval=PendingApproval(step_id=step_id))
             ):
                 position = self.run.positions[step_id]
+                if position.phase is PositionPhase.WAITING and position.wait is not None:
+                    return deadline <= position.wait.due
                 wait_limits = self.plan.node_waits.get(step_id, self.plan.default_waits)
                 return (
                     deadline
                     <= position.since + wait_limits[position.phase is PositionPhase.CLAIMED]
                 )
+            case Ended(stop=Stop(rule=StopRule.WAIT_DEADLINE)):
+                waits = [position.wait for position in self.run.positions.values()]
+                return all(wait is None or deadline <= wait.due for wait in waits)
             case Ended(stop=Stop(rule=StopRule.HUMAN_DEADLINE)):
                 return deadline <= min(
                     approval.deadline for approval in self.run.pending_approvals.values()
