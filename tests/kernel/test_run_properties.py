@@ -166,6 +166,8 @@ class RunPromises(RuleBasedStateMachine):
             outcome=outcome,
             to=names[to % len(names)],
             question="?",
+            waits_for="it" if outcome is Outcome.WAITING else "",
+            retry_after=10 if outcome is Outcome.WAITING else 0,
             text="text",
             data={"k1": how, "last_run_at": "x"},
             evidence=evidence,
@@ -174,6 +176,30 @@ class RunPromises(RuleBasedStateMachine):
         )
         agent = "stranger" if stranger == 0 else token.agent
         self._take(c.Report(fence=token.fence, agent=agent, result=result))
+
+    @rule(turns=st.lists(st.tuples(PICK, st.integers(0, 3)), min_size=1, max_size=12))
+    def work(self, turns: list[tuple[int, int]]) -> None:
+        """Agents do as they may, one after the other: hand off or succeed, fail alike, or wait."""
+        for pick, how in turns:
+            token = self._token(pick)
+            if token is None or token.agent or token.phase != "offered":
+                self._take(c.Tick())
+                continue
+            self._take(c.Claim(fence=token.fence, agent="worker", roles=(token.role,)))
+            to = self.plan.handoff_targets.get(token.step_id, ())
+            result = Result(outcome=Outcome.SUCCESS)
+            if how == 0:
+                result = Result(outcome=Outcome.WAITING, waits_for="it", retry_after=1)
+                self.now += timedelta(seconds=1)
+            elif to:
+                result = Result(outcome=Outcome.HANDOFF, to=to[pick % len(to)], reason="on")
+            if how == 1:
+                check = Check(command="t", exit_code=1, stderr="boom")
+                result = msgspec.structs.replace(
+                    result, evidence=Evidence(checks=(check,), measured=True)
+                )
+            self._take(c.Report(fence=token.fence, agent="worker", result=result))
+            self._take(c.Tick())
 
     @rule(pick=PICK)
     def malformed(self, pick: int) -> None:
