@@ -7,6 +7,7 @@ import handrail
 
 EXPORTS = [
     "AsyncClient",
+    "Budget",
     "BudgetSpent",
     "Client",
     "ClientError",

@@ -4,6 +4,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from handrail.guard import Guard, GuardedRun
+from handrail.guard.budgets import Budget
 from handrail.guard.errors import (
     BudgetSpent,
     ConstraintViolated,
@@ -73,6 +74,7 @@ def __getattr__(name: str) -> Any:  # noqa: ANN401 - as the name
 
 __all__ = [
     "AsyncClient",
+    "Budget",
     "BudgetSpent",
     "Client",
     "ClientError",

@@ -16,6 +16,7 @@ import pytest
 from handrail import store
 from handrail.store import (
     beads,
+    budgets,
     bugs,
     credentials,
     database,
@@ -88,6 +89,8 @@ ROWS = {
     "webhook_deliveries": notifications.DeliveryRow,
     "reminders": notifications.ReminderRow,
     "bugs": bugs.BugRow,
+    "budgets": budgets.BudgetRow,
+    "budget_spending": budgets.SpendingRow,
 }
 """The row of each table."""
 NOT_A_TABLE = {

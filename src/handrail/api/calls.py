@@ -7,6 +7,7 @@ from handrail.api.agents import AgentCalls, DispatchCalls
 from handrail.api.approvals import AnswerLinkCalls, ApprovalCalls
 from handrail.api.audit import AuditCalls
 from handrail.api.beads import BeadCalls
+from handrail.api.budgets import BudgetCalls
 from handrail.api.channels import ChannelCalls
 from handrail.api.definitions import DefinitionCalls
 from handrail.api.healing import BugCalls, LockCalls, MemoryCalls
@@ -26,6 +27,7 @@ CALL_GROUPS: tuple[type[CallGroup[Any]], ...] = (
     GuardedRunCalls,
     ChannelCalls,
     MemoryCalls,
+    BudgetCalls,
     BugCalls,
     LockCalls,
     AuditCalls,
@@ -58,6 +60,7 @@ class Calls(Generic[C_co]):
         self.guarded_runs = GuardedRunCalls(caller)
         self.channels = ChannelCalls(caller)
         self.memories = MemoryCalls(caller)
+        self.budgets = BudgetCalls(caller)
         self.bugs = BugCalls(caller)
         self.locks = LockCalls(caller)
         self.audit = AuditCalls(caller)

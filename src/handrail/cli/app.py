@@ -10,6 +10,7 @@ import typer
 from handrail.cli import (
     admin,
     answer,
+    budgets,
     channel,
     database,
     guard,
@@ -68,6 +69,7 @@ for command in (
     runs.report,
     runs.why,
     metrics.metrics,
+    budgets.budgets,
     replay.replay,
     replay.tune,
     answer.answer,

@@ -37,6 +37,7 @@ from handrail.engine.queries.runs import RunQueries, RunReader
 from handrail.engine.queries.statistics import StatisticsService
 from handrail.engine.services.approvals import ApprovalService
 from handrail.engine.services.beads import BeadService
+from handrail.engine.services.budgets import BudgetService
 from handrail.engine.services.bugs import BugService
 from handrail.engine.services.channels import ChannelService
 from handrail.engine.services.credentials import CredentialService
@@ -148,6 +149,7 @@ class Engine:
         self.audit = AuditTrail(access, self.feed, reader)
         self.memory = MemoryService(access, gateway, notifier, clock, settings)
         self.webhooks = WebhookService(access, self.feed, self.approvals, reader, clock)
+        self.budgets = BudgetService(access, clock)
         self.credentials = CredentialService(access, clock)
         self.stored_answers = StoredAnswers(access)
         self.replays = ReplayService(access, gateway, settings)

@@ -319,8 +319,11 @@ def watching_stream(
             with run.errors.absorbing("what a person asks could not be read", missed=True):
                 run.read_prompt(prompt)
         watch = RunWatch(run)
+        watch.stop = run.stop
+        watch.raise_if_stopped()
         try:
             yield watch
+            run.is_ending = True
             with watch.boundary:
                 watch.begin_step()
         except Exception:

@@ -84,6 +84,7 @@ class HardCounts:
             handoffs=self.handoffs - 1,
             tokens=self.tokens + pending.tokens,
             cost=self.cost + pending.cost,
+            budgets={state.name: state for state in self._run.budgets.states},
         )
         limits = self._run.limits
         ctx = RuleContext(ledger, limits, source="an agent", target="another", ran=seconds)

@@ -77,14 +77,20 @@ def is_installed() -> bool:
     return _genai_prices() is not None
 
 
-def refuse_without_prices(limit: str) -> None:
-    """Raise ValueError: nothing is known of prices, and `limit` is in money."""
+def choose_prices(prices: ModelPrices | None, money_limit: str) -> PriceList | None:
+    """Return the prices of a guard; None if it needs none. `money_limit` names its limit in money,
+    if it has one. Raises ValueError if nothing is known of prices then.
+    """
+    if prices is not None or (money_limit and is_installed()):
+        return PriceList(prices)
+    if not money_limit:
+        return None
     from handrail.engine.errors import install_hint  # imported late: only a refusal needs it
 
     raise ValueError(
-        f"{limit} needs the prices of models, and none are known; {install_hint('prices')}; or say "
-        "Guard(prices={'MODEL': (input, output)}), the prices of a million tokens, or "
-        "Guard(prices={}) where the program itself reports what it spends"
+        f"{money_limit} needs the prices of models, and none are known; "
+        f"{install_hint('prices')}; or say Guard(prices={{'MODEL': (input, output)}}), the prices "
+        "of a million tokens, or Guard(prices={}) where the program itself reports what it spends"
     )
 
 

@@ -68,6 +68,7 @@ async def _write_run(engine: Engine, events: Sequence[RunEvent], team: str) -> s
         started_at=first.at,
         events=tuple(guard_events(events)),
         dry_run=first.dry_run,
+        budgets=first.budgets,
     )
     await engine.runs.execute(command.run_id, command)
     return command.run_id

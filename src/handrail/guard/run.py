@@ -22,14 +22,19 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from handrail.guard.boundary import GuardErrors, OnError
+from handrail.guard.budgets import (
+    Budget,
+    GuardBudgets,
+    RunBudgets,
+    ServerSpending,
+    SpendingPlace,
+)
 from handrail.guard.errors import StoppedError, exception_text, stop_error
 from handrail.guard.fast_path import FastPath
 from handrail.guard.prices import (
     ModelPrices,
-    PriceList,
     RunPricing,
-    is_installed,
-    refuse_without_prices,
+    choose_prices,
 )
 from handrail.guard.sanitising import (
     RecordTexts,
@@ -192,12 +197,19 @@ def _check_choice(name: str, value: str, choice: Any) -> None:
         raise ValueError(f"{name} is {value!r}; say {' or '.join(map(repr, get_args(choice)))}")
 
 
-def _price_list(rules: StopRules, prices: ModelPrices | None) -> PriceList | None:
-    """Return what prices the calls of models, where cost matters."""
-    limits_cost = rules.max_cost is not UNSET and rules.max_cost is not None
-    if limits_cost and prices is None and not is_installed():
-        refuse_without_prices("max_cost")
-    return PriceList(prices) if limits_cost or prices is not None else None
+def _check_rules(rules: StopRules, record: str, *, ask: bool) -> StopRules:
+    """Return the rules as they are judged; raise ValueError if a rule cannot be used."""
+    checked, problems = read_stop_rules(msgspec.to_builtins(rules))
+    if checked is None:
+        raise ValueError("; ".join(str(problem) for problem in problems))
+    asks = ask or (checked.ladder is not UNSET and checked.ladder.ask)
+    if asks and not record.startswith(SERVER_URL_PREFIXES):
+        message = "people are asked through a server, and runs are recorded on none"
+        raise ValueError(f"{message}; say Guard(ask=True, record='http://HOST:PORT')")
+    if asks:
+        ladder = Ladder() if checked.ladder is UNSET else checked.ladder
+        return replace(checked, ladder=replace(ladder, ask=True))
+    return checked
 
 
 class Guard:
@@ -216,6 +228,7 @@ class Guard:
         answer_seconds: float = ANSWER_SECONDS_DEFAULT,
         prices: ModelPrices | None = None,
         on_error: OnError = "record",
+        budgets: Sequence[Budget] = (),
     ) -> None:
         """Check the rules; raise ValueError, naming the limit, if a rule cannot be used.
 
@@ -237,32 +250,42 @@ class Guard:
 
         `prices` say what models cost: by model (input, output) of a million tokens, or a function
         of a `ModelCall`, which returns None where it does not know; else the extra
-        `handrail[prices]` is asked. Calls are priced where `prices` or `max_cost` are set.
+        `handrail[prices]` is asked. Calls are priced where `prices`, `max_cost` or a budget in
+        money are set. `budgets` are limits that runs share, over days or months.
 
         An error of the guard itself is recorded and stops nothing (`boundary.py`), unless
         `on_error` is "raise".
         """
         _check_choice("on_error", on_error, OnError)
         _check_choice("record_texts", record_texts, RecordTexts)
-        checked, problems = read_stop_rules(msgspec.to_builtins(rules or StopRules()))
-        if checked is None:
-            raise ValueError("; ".join(str(problem) for problem in problems))
-        asks = ask or (checked.ladder is not UNSET and checked.ladder.ask)
-        if asks and not record.startswith(SERVER_URL_PREFIXES):
-            message = "people are asked through a server, and runs are recorded on none"
-            raise ValueError(f"{message}; say Guard(ask=True, record='http://HOST:PORT')")
-        if asks:
-            ladder = Ladder() if checked.ladder is UNSET else checked.ladder
-            checked = replace(checked, ladder=replace(ladder, ask=True))
+        checked = _check_rules(rules or StopRules(), record, ask=ask)
         self.rules, self._limits = checked, dict[ProfileName, Limits]()
         self.dry_run, self.record_texts = dry_run, record_texts
         self.clock, self.record, self.token = clock, record, token
         self.answer_seconds = answer_seconds
-        self.prices = _price_list(checked, prices)
+        self.budgets = GuardBudgets(budgets, self._open_spending)
+        has_max_cost = checked.max_cost is not UNSET and checked.max_cost is not None
+        money_limit = "max_cost" if has_max_cost else self.budgets.money_budget
+        self.prices = choose_prices(prices, money_limit)
         self.on_error: OnError = on_error
         self.threads = ThreadStates()
         self.last: GuardedRun | None = None
         """The run that began last: its report, its stop, its id where it was recorded."""
+
+    def _open_spending(self) -> SpendingPlace | None:
+        """Open the place where budgets are shared: that of the record."""
+        if not self.record:
+            return None
+        if self.record.startswith(SERVER_URL_PREFIXES):
+            from handrail.guard.server_recorder import open_client  # only where there is a server
+
+            return ServerSpending(lambda: open_client(self.record, self.token))
+        from handrail.engine.services.budgets import open_spending_record  # only with a database
+
+        record = open_spending_record(self.record)
+        for budget in self.budgets.budgets:
+            record.set_limits(budget.limits, self.clock())
+        return record
 
     def limits(self, profile: ProfileName = "strict") -> Limits:
         """Return every limit; `profile` fills what the rules leave open if they name none."""
@@ -306,6 +329,7 @@ class Guard:
         self.last = run
         self._begin_recording(run, team)
         try:
+            _stop_if_spent(run)
             yield run
         except StoppedError as stop:
             if stop.run is not run:
@@ -399,9 +423,20 @@ def _record_run(events: Sequence[RunEvent], database: str, team: str) -> str:
     return ""
 
 
+def _stop_if_spent(run: "GuardedRun") -> None:
+    """End the run before its first call if a budget is spent already."""
+    ledger = begin_guarded_ledger(None, run.budgets.states)
+    if ledger.budgets and not run.dry_run:
+        fired = judge_result(RuleContext(ledger, run.limits, goes_on=True))
+        if fired:
+            run.end(build_stop(fired, "", ledger, run.limits.profile), run.budgets.at)
+
+
 class GuardedRun:
     """One run: takes each handoff and each result, and returns or raises the stop."""
 
+    is_ending = False
+    """Whether the program makes no further call, so that a spent budget changes nothing."""
     _nudge_text: str | None = None
     """What the next agent should be told."""
     _concluding: Stop | None = None
@@ -431,6 +466,7 @@ class GuardedRun:
         self._near: list[Nudge] = []
         """Rules that are near, as judged last; recorded if the run goes on."""
         self._clock, self._raises, self._goal = guard.clock, raises, goal
+        self.budgets = RunBudgets(guard.budgets, guard.clock())
         self._prompt: StepFinding | None = None
         """What a person asked of this run of a thread, until the first step shows it."""
         self._applied_count = 1
@@ -443,7 +479,7 @@ class GuardedRun:
             raises=guard.on_error == "raise",
             clock=guard.clock,
             elapsed=self._elapsed,
-            end=self._end,
+            end=self.end,
         )
 
     def begin(
@@ -459,7 +495,7 @@ class GuardedRun:
         carried, self.reader = thread_state or ThreadState(None, FindingReader())
         self.step_reader = StepReader(self.limits, self.reader, quotes=self.records_texts)
         self._paths = None if paths is None else frozenset(paths)
-        self._ledger = begin_guarded_ledger(carried)
+        self._ledger = begin_guarded_ledger(carried, self.budgets.states)
         """As of the first `_applied_count` events: later events came near no rule."""
         self._fast_path = FastPath(self._ledger, self.limits)
         self._started_at = self._asked_at = self._clock()
@@ -478,6 +514,7 @@ class GuardedRun:
                 paths=paths,
                 carried=carried,
                 dry_run=self.dry_run,
+                budgets=self.budgets.states,
             )
         )
 
@@ -602,7 +639,7 @@ class GuardedRun:
         )
         now, ledger = self._clock(), self._catch_up()
         if self._concluding is not None:
-            return self._end(self._concluding, now)
+            return self.end(self._concluding, now)
         ctx = RuleContext(
             ledger,
             self.limits.early,
@@ -799,8 +836,8 @@ class GuardedRun:
         if self._concluding is not None:
             result = Result(text=result.text, usage=result.usage)
             event = Reported(at=now, step_id=agent, fence=step, agent=agent, result=result)
-            self.events.append(event)
-            return self._end(replace(self._concluding, conclusion=conclusion), now)
+            self.events.append(replace(event, budgets=self.budgets.spend(result.usage, now)))
+            return self.end(replace(self._concluding, conclusion=conclusion), now)
         if step_fired:
             return self.stop
         self._has_result = True
@@ -816,10 +853,11 @@ class GuardedRun:
                 result=result,
                 weighed=assessment,
                 phase=milestone,
+                budgets=self.budgets.spend(result.usage, now),
             )
         )
         self._last_agent = agent
-        self.events += self.pricing.take_warnings(now, step)
+        self.events += self.pricing.take_warnings(now, step) + self.budgets.warnings(now, step)
         ledger = self._catch_up()
         ctx = RuleContext(
             ledger,
@@ -828,6 +866,7 @@ class GuardedRun:
             evidence=evidence,
             step=step,
             stops=limits,
+            goes_on=not self.is_ending,
             waited=self._waited(now) if ledger.waits else None,
         )
         fired = self._judge(judge_result, ctx)
@@ -918,7 +957,7 @@ class GuardedRun:
 
     def _finish(self, status: TerminalStatus, rule: StopRule, reason: str) -> None:
         if self._concluding is not None:
-            self._end(self._concluding, self._clock(), quietly=True)  # nothing was said any more
+            self.end(self._concluding, self._clock(), quietly=True)  # nothing was said any more
         elif self.stop is None:
             self._fast_path.moves_left = 0
             self.stop = Stop(
@@ -1004,7 +1043,7 @@ class GuardedRun:
         if self._may_conclude(fired, now):
             self._concluding, self._nudge_text = stop, CONCLUDING_TEXT
             return None
-        return self._end(stop, now)
+        return self.end(stop, now)
 
     def _may_ask(self, fired: list[FiredRule], now: datetime) -> bool:
         """Whether a person decides about the stop."""
@@ -1034,7 +1073,7 @@ class GuardedRun:
         ctx = RuleContext(ledger, limits, ran=self._elapsed(now), step=ledger.steps)
         return may_conclude(limits, steps, [*fired, *judge_step(ctx)])
 
-    def _end(self, stop: Stop, now: datetime, *, quietly: bool = False) -> Stop:
+    def end(self, stop: Stop, now: datetime, *, quietly: bool = False) -> Stop:
         """Record the end, and raise or return the stop."""
         self.stop, self._concluding = stop, None
         goal_met = (

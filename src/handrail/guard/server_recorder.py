@@ -68,6 +68,10 @@ class HumanReply(Value):
     by: str
 
 
+def open_client(url: str, token: str) -> Client:
+    return Client(url, token, timeout=REQUEST_SECONDS_MAX, patience=RETRY_SECONDS_MAX)
+
+
 class ServerRecorder:
     """Sends one run's events to a server."""
 
@@ -142,9 +146,7 @@ class ServerRecorder:
         return ""
 
     def _open_client(self) -> Client:
-        return Client(
-            self._url, self._token, timeout=REQUEST_SECONDS_MAX, patience=RETRY_SECONDS_MAX
-        )
+        return open_client(self._url, self._token)
 
     def _run_loop(self) -> None:
         """Poll until everything is sent, or nothing more can be."""

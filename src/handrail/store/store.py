@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from handrail.store.agents import AgentStore, EngineLiveness
 from handrail.store.beads import BeadStore
+from handrail.store.budgets import BudgetStore
 from handrail.store.bugs import BugStore
 from handrail.store.channels import ChannelStore
 from handrail.store.credentials import CredentialStore
@@ -40,6 +41,7 @@ class Store:
         self.agents = AgentStore(database)
         self.approvals = ApprovalStore(database)
         self.beads = BeadStore(database)
+        self.budgets = BudgetStore(database)
         self.bugs = BugStore(database)
         self.channels = ChannelStore(database)
         self.credentials = CredentialStore(database)

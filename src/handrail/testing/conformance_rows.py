@@ -4,6 +4,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from handrail.store.budgets import BudgetRow, SpendingRow
 from handrail.store.rows import NOTES_MAX, DispatchRow, StreamWrite
 from handrail.store.store import Store
 from handrail.testing import row_factories as a
@@ -398,6 +399,38 @@ class EngineRowsConformance:
         )
         assert commit_writes(second, a.follow(begun, bead=failed)) == [True]
         assert store.beads.get("b-r1") == failed
+
+    def test_what_is_spent_of_a_budget_adds_up_over_stores_and_apart_by_period(
+        self, store: Store, second: Store
+    ) -> None:
+        def spending(name: str, period: str, cost: float, tokens: int) -> SpendingRow:
+            return SpendingRow(name, period, cost, tokens, a.at(1))
+
+        assert store.budgets.get_spending("b", "2026-11-18") is None
+        assert store.budgets.spend(spending("b", "2026-11-18", 1.5, 10)).cost == 1.5
+        assert second.budgets.spend(spending("b", "2026-11-18", 2.0, 5)).tokens == 15
+        second.budgets.spend(spending("b", "2026-11-19", 7.0, 0))
+        second.budgets.spend(spending("other", "2026-11-18", 9.0, 0))
+        total = store.budgets.get_spending("b", "2026-11-18")
+        assert total is not None
+        assert (total.cost, total.tokens) == (3.5, 15)
+
+    def test_a_budget_that_a_person_has_set_is_not_changed_by_a_program(
+        self, store: Store, second: Store
+    ) -> None:
+        program = BudgetRow("b", "day", 20.0, None, 0.8, "", a.at(1))
+        store.budgets.put(program)
+        second.budgets.put(replace(program, cost=30.0))
+        assert store.budgets.get("b") == replace(program, cost=30.0)
+        person = replace(program, cost=None, tokens=5, updated_by="ann")
+        store.budgets.put(person)
+        second.budgets.put(program)
+        store.budgets.put(replace(program, name="a"))
+        assert second.budgets.list("", 10) == [replace(program, name="a"), person]
+        assert second.budgets.list("a", 1) == [person]
+        assert store.budgets.delete("b")
+        assert not second.budgets.delete("b")
+        assert second.budgets.get("b") is None
 
     def test_notes_are_kept_up_to_a_number_and_counted_beyond(
         self, store: Store, second: Store

@@ -96,7 +96,9 @@ def _rebuild_guarded_run(events: Events) -> Run:
         status=RunStatus.RUNNING if stop is None else RunStatus.ENDED,
         title=first.title,
         dry_run=first.dry_run,
-        ledger=apply_guarded_events(begin_guarded_ledger(first.carried), first.limits, events),
+        ledger=apply_guarded_events(
+            begin_guarded_ledger(first.carried, first.budgets), first.limits, events
+        ),
         phase=phase,
         final_agent=agent,
         terminal_status=status,

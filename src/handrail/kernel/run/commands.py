@@ -8,6 +8,7 @@ from handrail.kernel.definition.limits import Limits
 from handrail.kernel.result import Result
 from handrail.kernel.run.events import GuardedEvent
 from handrail.kernel.run.state import Person, Stop
+from handrail.kernel.stop.budgets import BudgetState
 from handrail.kernel.stop.ledger import Ledger
 
 
@@ -41,6 +42,7 @@ class StartGuarded(Start, kw_only=True):
     carried: Ledger | None = None
     """What earlier runs of the same thread counted."""
     dry_run: bool = False
+    budgets: tuple[BudgetState, ...] = ()
 
 
 class Observe(Value):

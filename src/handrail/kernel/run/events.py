@@ -14,6 +14,7 @@ from handrail.kernel.definition.model import TerminalStatus
 from handrail.kernel.result import Result
 from handrail.kernel.run.state import Block, PendingApproval, Stop, Wait
 from handrail.kernel.stop import ledger as ledgers
+from handrail.kernel.stop.budgets import BudgetState
 from handrail.kernel.stop.early_warnings import EARLY_CODES
 from handrail.kernel.stop.ledger import NO_ASSESSMENT, Assessment
 from handrail.kernel.stop.rules import Nudge, StopRule
@@ -52,6 +53,8 @@ class Started(Event):
     review: Literal["required", "skip"] | None = None
     paths: tuple[str, ...] | None = None
     phase: str = ""
+    budgets: tuple[BudgetState, ...] = ()
+    """The budgets that the run shares with others, as they stood."""
     carried: ledgers.Ledger | None = None
     """What earlier runs of the same thread counted (`continue_thread`); None for the first. It
     stands here so that the run can be judged again from its own events."""
@@ -97,6 +100,8 @@ class Reported(DispatchEvent):
     committed: bool = False
     asking: bool = False
     wait: Wait | None = None
+    budgets: tuple[BudgetState, ...] = ()
+    """The shared budgets, with what this result has used."""
 
 
 class Faulted(DispatchEvent):

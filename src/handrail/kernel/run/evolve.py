@@ -303,7 +303,7 @@ def _apply_started(event: Started) -> Run:
         dry_run=event.dry_run,
         positions={event.step_id: position},
         blocks=event.blocks,
-        ledger=event.carried or ledgers.Ledger(),
+        ledger=ledgers.add_budgets(event.carried or ledgers.Ledger(), event.budgets),
     )
 
 
@@ -391,6 +391,8 @@ def _apply_reported(run: Run, event: Reported) -> Run:
     ledger = ledgers.add_result(
         run.ledger, run.limits, previous.step, result.evidence, result.usage, event.weighed
     )
+    if event.budgets:
+        ledger = ledgers.add_budgets(ledger, event.budgets)
     if result.evidence.measured:
         goal = goal_command(run.context)
         ledger = ledgers.add_best(ledger, previous.step, agent, result.evidence, goal)

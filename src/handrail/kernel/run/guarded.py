@@ -59,6 +59,7 @@ from handrail.kernel.run.events import (
     warning_key,
 )
 from handrail.kernel.run.state import STOP_OPTIONS, ApprovalKind, Position, Run
+from handrail.kernel.stop.budgets import BUDGETS_MAX
 from handrail.kernel.stop.ladder import CONCLUSION_CHARS_MAX, is_due
 from handrail.kernel.stop.ledger import continue_thread
 from handrail.kernel.stop.rules import RULES_BY_NAME, Nudge, StopRule, terminal_status_of
@@ -99,6 +100,7 @@ def _normalize_reported(event: Reported) -> Reported:
         result=Result(text=result.text, evidence=result.evidence, usage=result.usage),
         weighed=event.weighed,
         phase=event.phase,
+        budgets=event.budgets[:BUDGETS_MAX],
     )
 
 
@@ -334,7 +336,11 @@ class GuardedHistory:
         )
         if reported is not None:
             event = replace(
-                event, agent=reported.agent, weighed=reported.weighed, phase=reported.phase
+                event,
+                agent=reported.agent,
+                weighed=reported.weighed,
+                phase=reported.phase,
+                budgets=reported.budgets,
             )
         self._builder.emit(event)
         self._has_result = True
@@ -397,6 +403,7 @@ def start(builder: DecisionBuilder, command: StartGuarded) -> Refusal | None:
             paths=command.paths,
             carried=None if command.carried is None else continue_thread(command.carried),
             dry_run=command.dry_run,
+            budgets=command.budgets[:BUDGETS_MAX],
         )
     )
     GuardedHistory(builder).add_events(command.events)

@@ -8,7 +8,7 @@ rules may still find nothing, but never the other way round: a caller without he
 ledger and asks the rules.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from math import inf
 from typing import get_args
 
@@ -18,6 +18,7 @@ from handrail.kernel.definition.limits import Limits
 from handrail.kernel.result import NO_EVIDENCE, Evidence, Usage
 from handrail.kernel.run.events import HandedOff, Reported, RunEvent, Warned, warning_key
 from handrail.kernel.stop import rules
+from handrail.kernel.stop.budgets import BudgetState
 from handrail.kernel.stop.early_warnings import ON_RESULT, judge_warnings
 from handrail.kernel.stop.ledger import (
     NEWS_ASSESSMENTS,
@@ -25,6 +26,7 @@ from handrail.kernel.stop.ledger import (
     Assessment,
     Ledger,
     add_best,
+    add_budgets,
     add_handoffs,
     add_nudge,
     add_result,
@@ -38,9 +40,10 @@ from handrail.kernel.stop.rules import HeadroomUnit
 UNLIMITED: dict[HeadroomUnit, float] = dict.fromkeys(get_args(HeadroomUnit), inf)
 
 
-def begin_guarded_ledger(carried: Ledger | None) -> Ledger:
+def begin_guarded_ledger(carried: Ledger | None, budgets: Collection[BudgetState] = ()) -> Ledger:
     """Return the ledger of a guarded run that begins: its first agent has the turn already."""
-    return replace(carried, steps=1) if carried is not None else Ledger(steps=1)
+    ledger = replace(carried, steps=1) if carried is not None else Ledger(steps=1)
+    return add_budgets(ledger, budgets)
 
 
 def apply_guarded_events(
@@ -57,6 +60,7 @@ def apply_guarded_events(
                 steps += 1
         elif isinstance(event, Reported):
             steps, result, assessment = event.fence, event.result, event.weighed
+            ledger = add_budgets(ledger, event.budgets)
             if assessment == NO_ASSESSMENT and result.evidence == NO_EVIDENCE:
                 usages.append((steps, result.usage))
             else:

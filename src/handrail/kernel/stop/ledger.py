@@ -33,6 +33,7 @@ from handrail.kernel.definition.limits import FINDING_PROFILES, FREE_VISITS_MAX,
 from handrail.kernel.result import NO_EVIDENCE, Check, Evidence, Result, Usage
 from handrail.kernel.stop.alike import EffectCall
 from handrail.kernel.stop.best import BestResult, choose_best
+from handrail.kernel.stop.budgets import BudgetState, update_budgets
 from handrail.kernel.stop.error_signature import error_signature
 from handrail.kernel.stop.findings import FindingKind, FindingReader, StepFinding, digest_text
 from handrail.kernel.stop.news import (
@@ -187,6 +188,8 @@ class Ledger(Value):
     input_tokens: int = 0
     output_tokens: int = 0
     unpriced_calls: int = 0
+    budgets: dict[str, BudgetState] = {}
+    """Budgets that this run shares with others, as its last event found them."""
     repeats: Repeats = NO_REPEATS
     """What came again, in profiles that judge findings."""
     best: BestResult | None = None
@@ -448,6 +451,13 @@ def add_usage(ledger: Ledger, usages: Iterable[tuple[int, Usage]]) -> Ledger:
     )
 
 
+def add_budgets(ledger: Ledger, states: Collection[BudgetState]) -> Ledger:
+    """Return the ledger with the state of its shared budgets."""
+    if not states:
+        return ledger
+    return replace(ledger, budgets=update_budgets(ledger.budgets, states))
+
+
 def add_nudge(ledger: Ledger, rule: str) -> Ledger:
     """Return the ledger after a nudge by this rule."""
     return replace(ledger, nudged=(*ledger.nudged, rule), nudges=ledger.nudges + 1)
@@ -607,6 +617,7 @@ def renew(ledger: Ledger) -> Ledger:
         input_tokens=ledger.input_tokens,
         output_tokens=ledger.output_tokens,
         unpriced_calls=ledger.unpriced_calls,
+        budgets=ledger.budgets,
         repeats=renew_repeats(ledger.repeats),
         visited=ledger.visited,
         claims={"created": 1} if "created" in ledger.claims else {},
@@ -652,6 +663,7 @@ def continue_thread(ledger: Ledger) -> Ledger:
         visited={},
         waits=0,
         tool_calls={},
+        budgets={},
         nudges=0,
         claims_refused=False,
         warned=(),

@@ -29,6 +29,7 @@ from handrail.kernel.definition.limits import LIMITS, WAITS_MAX_WITHOUT_TIMES, L
 from handrail.kernel.definition.model import TerminalStatus
 from handrail.kernel.result import NO_EVIDENCE, TOOL_PATH_PREFIX, Evidence
 from handrail.kernel.stop.alike import ALIKE_KINDS, AlikeStep, alike_steps, describe_finding
+from handrail.kernel.stop.budgets import describe_budget
 from handrail.kernel.stop.constraint_patterns import is_command_forbidden, is_path_forbidden
 from handrail.kernel.stop.findings import FindingKind, StepFinding
 from handrail.kernel.stop.ledger import (
@@ -123,6 +124,7 @@ class RuleContext(msgspec.Struct, frozen=True, gc=False):
     ran_since: datetime | None = None
     now: datetime | None = None
     stops: Limits | None = None  # the run's own limits, where `limits` are its early ones
+    goes_on: bool = False  # whether a guarded program calls on, whatever the result says
     waited: float | None = None  # seconds since a guarded run's first wait, if times are known
 
     @property
@@ -210,13 +212,14 @@ def _constraint(ctx: RuleContext) -> FiredRule | None:
 
 
 def _budget(ctx: RuleContext) -> FiredRule | None:
-    """Fire if the run used more than its budget, whatever else the result says."""
+    """Fire if the run used more than its budget, whatever else the result says; and if a budget
+    that it shares leaves nothing for the next call."""
     ledger, limits = ctx.ledger, ctx.limits
     if limits.max_tokens is not None and ledger.tokens > limits.max_tokens:
         return _budget_exceeded("tokens", ledger.tokens, limits.max_tokens, ledger.tokens_step)
     if limits.max_cost is not None and ledger.cost > limits.max_cost:
         return _budget_exceeded("cost", ledger.cost, limits.max_cost, ledger.cost_step)
-    return None
+    return _shared_budget_spent(ledger) if ctx.goes_on and ledger.budgets else None
 
 
 def _budget_spent(ctx: RuleContext) -> FiredRule | None:
@@ -226,6 +229,23 @@ def _budget_spent(ctx: RuleContext) -> FiredRule | None:
         return _budget_exceeded("tokens", ledger.tokens, limits.max_tokens, ledger.tokens_step)
     if limits.max_cost is not None and ledger.cost >= limits.max_cost:
         return _budget_exceeded("cost", ledger.cost, limits.max_cost, ledger.cost_step)
+    return _shared_budget_spent(ledger) if ledger.budgets else None
+
+
+def _shared_budget_spent(ledger: Ledger) -> FiredRule | None:
+    """Fire if a budget is spent that other runs share: it cites nothing, since they spent it."""
+    for name, state in ledger.budgets.items():
+        if state.is_spent:
+            _, spent, limit = state.spent_limit
+            return FiredRule(
+                rule=StopRule.BUDGET,
+                reason=f"the budget '{name}' is spent: {describe_budget(state)}",
+                limit=limit,
+                seen=spent,
+                remedy=f"a larger budget '{name}', or its next {state.per}",
+                names=(name,),
+                limit_name="budgets",
+            )
     return None
 
 
@@ -773,6 +793,7 @@ RULES = (
         ahead={
             "tokens": lambda ledger, limits: limits.max_tokens,
             "cost": lambda ledger, limits: limits.max_cost,
+            "moves": lambda ledger, limits: 0 if ledger.budgets else None,
         },
     ),
     RuleRow(

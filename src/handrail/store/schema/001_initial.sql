@@ -254,6 +254,27 @@ CREATE TABLE idempotency_keys (
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX idempotency_keys_age ON idempotency_keys (created_at);
 
+-- Budgets that runs share. `updated_by` is empty where a guarded program has set it.
+CREATE TABLE budgets (
+  name text COLLATE "C" NOT NULL PRIMARY KEY,
+  per text NOT NULL CHECK (per IN ('run', 'day', 'month')),
+  cost double precision,
+  tokens bigint,
+  warn_at double precision NOT NULL,
+  updated_by text NOT NULL,
+  updated_at timestamptz NOT NULL
+) STRICT, WITHOUT ROWID;
+
+-- What was spent of a budget in a period; periods are days and months of UTC.
+CREATE TABLE budget_spending (
+  name text COLLATE "C" NOT NULL,
+  period text COLLATE "C" NOT NULL,
+  cost double precision NOT NULL,
+  tokens bigint NOT NULL,
+  updated_at timestamptz NOT NULL,
+  PRIMARY KEY (name, period)
+) STRICT, WITHOUT ROWID;
+
 CREATE TABLE notes (
   id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
   execution_id text COLLATE "C" NOT NULL,

@@ -1,0 +1,128 @@
+"""Budgets that runs share: their limits, and what was spent of them in this period.
+
+What a run spends is added to the sum of the period in one transaction, which returns the sum: so
+of several processes on one database, each knows what the others had spent when it goes on, and
+passes a limit by no more than the call that it was in. Limits that a person has set win over those
+of a program. Periods begin at midnight UTC.
+"""
+
+from datetime import datetime
+from typing import cast
+
+from handrail.engine.environment import Clock, StoreAccess
+from handrail.engine.errors import require_known
+from handrail.engine.pagination import check_cursor, check_limit, to_page
+from handrail.kernel.stop.budgets import BudgetPeriod, BudgetState, period_at
+from handrail.store.budgets import BudgetRow, SpendingRow
+from handrail.store.rows import iso
+from handrail.store.store import Store
+from handrail.store.urls import open_store
+from handrail.views.budgets import BudgetView, budget_view
+from handrail.views.view_types import PAGE_ITEMS_DEFAULT, Page
+
+
+class SpendingRecord:
+    """Budgets in a database, for callers that wait: a guard, or the engine's service."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def set_limits(self, limits: BudgetState, at: datetime, by: str = "") -> None:
+        """Set a budget; a program's limits (`by` is empty) do not replace those of a person."""
+        row = BudgetRow(
+            name=limits.name,
+            per=limits.per,
+            cost=None if limits.cost_max is None else float(limits.cost_max),
+            tokens=limits.tokens_max,
+            warn_at=limits.warn_at,
+            updated_by=by,
+            updated_at=iso(at),
+        )
+        self._store.budgets.put(row)
+
+    def spend(self, limits: BudgetState, cost: float, tokens: int, at: datetime) -> BudgetState:
+        """Add to what was spent, and return the sum with the limits in force."""
+        row = self._store.budgets.get(limits.name)
+        limits = limits if row is None else limits_of(row)
+        period, _ = period_at(limits.per, at)
+        spending = SpendingRow(limits.name, period, float(cost), tokens, iso(at))
+        if limits.per != "run":
+            if cost or tokens:
+                spending = self._store.budgets.spend(spending)
+            else:
+                spending = self._store.budgets.get_spending(limits.name, period) or spending
+        return with_spending(limits, spending, at)
+
+    def close(self) -> None:
+        self._store.close()
+
+
+def open_spending_record(database: str) -> SpendingRecord:
+    """Open the budgets of a database. Raises StoreError."""
+    return SpendingRecord(open_store(database))
+
+
+class BudgetService:
+    def __init__(self, access: StoreAccess, clock: Clock) -> None:
+        self._access, self._store, self._clock = access, access.store, clock
+        self._record = SpendingRecord(access.store)
+
+    async def list(self, *, limit: int = PAGE_ITEMS_DEFAULT, cursor: str = "") -> Page[BudgetView]:
+        """List budgets by name. Refused: bad_limit, bad_cursor."""
+        check_limit(limit)
+        rows = await self._access.call(self._store.budgets.list, check_cursor(cursor), limit + 1)
+        views = [await self._view(row) for row in rows]
+        return to_page(views, limit, lambda view: view, lambda view: view.name)
+
+    async def put(self, limits: BudgetState, *, by: str) -> BudgetView:
+        """Set a budget; what was spent of it in this period stays."""
+        self._access.check_open()
+        await self._access.call(self._record.set_limits, limits, self._clock(), by)
+        return await self.get(limits.name)
+
+    async def get(self, name: str) -> BudgetView:
+        """Return a budget. Refused: unknown_budget."""
+        row = await self._access.call(self._store.budgets.get, name)
+        return await self._view(require_known(row, "unknown_budget", name))
+
+    async def delete(self, name: str) -> None:
+        """Delete a budget: it ends no run any more. Refused: unknown_budget."""
+        self._access.check_open()
+        is_deleted = await self._access.call(self._store.budgets.delete, name)
+        require_known(is_deleted or None, "unknown_budget", name)
+
+    async def spend(self, limits: BudgetState, cost: float, tokens: int) -> BudgetState:
+        """Add what a guarded run has spent, and return the sum with the limits in force."""
+        self._access.check_open()
+        now = self._clock()
+        await self._access.call(self._record.set_limits, limits, now)
+        return await self._access.call(self._record.spend, limits, cost, tokens, now)
+
+    async def _view(self, row: BudgetRow) -> BudgetView:
+        state = await self._access.call(self._record.spend, limits_of(row), 0, 0, self._clock())
+        return budget_view(state, row.updated_by)
+
+
+def limits_of(row: BudgetRow) -> BudgetState:
+    """Return a budget of which nothing is spent."""
+    return BudgetState(
+        name=row.name,
+        per=cast("BudgetPeriod", row.per),
+        cost_max=row.cost,
+        tokens_max=row.tokens,
+        warn_at=row.warn_at,
+    )
+
+
+def with_spending(limits: BudgetState, spending: SpendingRow, at: datetime) -> BudgetState:
+    _, until = period_at(limits.per, at)
+    return BudgetState(
+        name=limits.name,
+        per=limits.per,
+        cost=spending.cost,
+        tokens=spending.tokens,
+        cost_max=limits.cost_max,
+        tokens_max=limits.tokens_max,
+        warn_at=limits.warn_at,
+        until=until,
+    )

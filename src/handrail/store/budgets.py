@@ -1,0 +1,62 @@
+"""Budgets in the store: their limits, and what their runs have spent of them.
+
+Sums are added up by the database, in the transaction that records the spending, so that processes
+on one database see what the others have spent.
+"""
+
+from msgspec.structs import asdict
+
+from handrail.store.columns import Row, Time
+from handrail.store.database import Subject
+
+
+class BudgetRow(Row):
+    """The limits of a budget."""
+
+    name: str
+    per: str
+    """run, day or month"""
+    cost: float | None
+    tokens: int | None
+    warn_at: float
+    updated_by: str
+    """The person who set it; empty if a guarded program did."""
+    updated_at: Time
+
+
+class SpendingRow(Row):
+    """What was spent of a budget in one period."""
+
+    name: str
+    period: str
+    cost: float
+    tokens: int
+    updated_at: Time
+
+
+class BudgetStore(Subject):
+    def get(self, name: str) -> BudgetRow | None:
+        return self._fetch_row(BudgetRow, "budget", name=name)
+
+    def list(self, after: str, limit: int) -> list[BudgetRow]:
+        """List budgets by name, those after that one."""
+        return self._fetch_rows(BudgetRow, "budgets", after=after, limit=limit)
+
+    def put(self, row: BudgetRow) -> None:
+        """Set a budget. A program's limits do not replace those that a person has set."""
+        query = "put_budget" if row.updated_by else "put_program_budget"
+        self._database.execute(query, **asdict(row))
+
+    def delete(self, name: str) -> bool:
+        """Return False if there is no such budget. What was spent stays."""
+        return self._update("delete_budget", name=name)
+
+    def spend(self, spending: SpendingRow) -> SpendingRow:
+        """Add to what was spent in a period, and return the sum."""
+        with self._database.transaction() as transaction:
+            row = transaction.fetch_one("add_spending", **asdict(spending))
+        assert row is not None, "it was written"
+        return SpendingRow(*row)
+
+    def get_spending(self, name: str, period: str) -> SpendingRow | None:
+        return self._fetch_row(SpendingRow, "spending", name=name, period=period)
