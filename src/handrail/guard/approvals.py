@@ -6,17 +6,13 @@ allowed does not happen.
 """
 
 import asyncio
-import logging
 from typing import TYPE_CHECKING
 
-from handrail.client.errors import ClientError
 from handrail.guard.adapter import RunWatch, to_text
 from handrail.kernel.run.answer_text import AnswerIntent, classify_answer
 
 if TYPE_CHECKING:
     from handrail.guard.server_recorder import HumanReply
-
-log = logging.getLogger("handrail.guard")
 
 ASKS_PER_RUN_MAX = 10
 """Approvals in one run, as in the engine's."""
@@ -25,14 +21,14 @@ QUESTION_CHARS_MAX = 10_000
 
 def ask_person(watch: RunWatch, question: object) -> "HumanReply | None":
     """Return a person's answer; None if there is none to be had, or the run is stopped."""
-    if watch.begin_step() is not None or watch.run.recorder is None:
+    with watch.boundary:
+        watch.begin_step()
+    if watch.stop is not None or watch.run.recorder is None:
         return None
-    try:
+    reply: HumanReply | None = None
+    with watch.run.errors.absorbing("a person could not be asked"):
         reply = watch.run.ask(to_text(question)[:QUESTION_CHARS_MAX])
-    except ClientError as error:
-        log.error("nobody was asked: %s", error)
-        return None
-    watch.stop = watch.run.stop
+        watch.stop = watch.run.stop
     return reply
 
 

@@ -8,18 +8,21 @@ well. An agent that is a tool of another has a run of its own, with the same con
 without the hooks: the input of its model reveals it. It gets the turn, and gives it back. A resumed
 run begins in the middle: no start hook is called for a tool that goes on, and the model of a nested
 agent may come first. So every hook updates the recorder's view of the run, and a state says before
-the run starts which agent has it and what was used. An error in the guard's own bookkeeping is
-logged and goes no further: the SDK would report it to the model as a failure of a tool that has
-done its work. The SDK's own `max_turns` stays in force. A session is the thread of its runs.
+the run starts which agent has it and what was used. The SDK's own `max_turns` stays in force. A
+session is the thread of its runs.
+
+A streamed run is the SDK's own result. It ends for the guard with its events, or with the SDK's
+task if nobody reads them. A server that records the run asks people in streams, too: the run goes
+on in the same stream, and the result becomes that of the run that went on.
 
 What a stop leaves: the SDK's `RunErrorDetails` (new items, raw responses, last agent), as
 `partial`.
 """
 
 import inspect
-import logging
-from collections.abc import AsyncIterator, Generator
-from contextlib import aclosing, contextmanager
+from asyncio import CancelledError
+from collections.abc import AsyncIterator, Callable, Generator
+from contextlib import ExitStack, aclosing, contextmanager
 from contextvars import ContextVar
 from dataclasses import replace
 from typing import Any
@@ -27,10 +30,10 @@ from typing import Any
 from handrail.guard.adapter import RunWatch, import_framework, watching, watching_stream
 from handrail.guard.approvals import ASKS_PER_RUN_MAX, ask_person, ask_person_async, is_yes
 from handrail.guard.errors import StoppedError
+from handrail.guard.framework_object import FrameworkObject
+from handrail.guard.framework_versions import require_version
 from handrail.guard.prices import ModelCall
 from handrail.guard.run import Guard
-
-log = logging.getLogger("handrail.guard")
 
 NO_TOKENS = (0, 0, 0, 0, 0)
 
@@ -41,100 +44,155 @@ INPUT_FILTER_OPTION = "call_model_input_filter"
 CALL_ITEM, OUTPUT_ITEM = "function_call", "function_call_output"
 
 
-class GuardedOpenAIAgent:
-    """The first agent of a team, with a guard around the team's run."""
+class GuardedOpenAIAgent(FrameworkObject):
+    """The first agent of a team, with a guard around the team's runs. Their arguments are those of
+    `Runner`, after the agent.
+    """
 
-    def __init__(self, agent: Any, guard: Guard, name: str) -> None:
-        self.agent, self.guard, self.name = agent, guard, name
-
-    async def run(self, run_input: Any, **options: Any) -> Any:
-        """Like `Runner.run(agent, run_input)`; raises `Stopped` when a rule ends the run."""
-        runner = import_framework("agents", EXTRA).Runner
-        with watching(self.guard, self.name, run_input, _thread(options)) as watch:
+    async def run(self, *args: Any, **options: Any) -> Any:
+        """Like `Runner.run(agent, input)`; raises `Stopped` when a rule ends the run."""
+        runner = _runner()
+        run_input, options = self._bind(runner.run, args, options)
+        with watching(self.run_guard, self.run_name, run_input, lambda: _thread(options)) as watch:
             recorder, options = _watched_options(options, watch)
-            try:
-                with recorder.recording_run(self.agent, run_input):
-                    watch.partial = await runner.run(self.agent, run_input, **options)
-                for _ in range(ASKS_PER_RUN_MAX):
-                    interruptions = watch.partial.interruptions
-                    replies = [
-                        await ask_person_async(watch, _question_text(item))
-                        for item in interruptions
-                    ]
-                    if not replies or None in replies:
-                        break
-                    state = _apply_replies(watch.partial, replies)
-                    with recorder.recording_run(self.agent, state):
-                        watch.partial = await runner.run(self.agent, state, **options)
-            except Exception as error:
-                watch.partial = getattr(error, "run_data", None)
-                raise
+            for asks_left in range(ASKS_PER_RUN_MAX, -1, -1):
+                with recorder.recording_run(self.wrapped, run_input):
+                    watch.partial = await runner.run(self.wrapped, run_input, **options)
+                replies = [
+                    await ask_person_async(watch, question)
+                    for question in (_questions(watch) if asks_left else ())
+                ]
+                run_input = _resumed_state(watch, replies)
+                if run_input is None:
+                    break
         return watch.partial
 
-    def run_sync(self, run_input: Any, **options: Any) -> Any:
-        """Like `Runner.run_sync(agent, run_input)`; raises `Stopped` when a rule ends the run."""
-        runner = import_framework("agents", EXTRA).Runner
-        with watching(self.guard, self.name, run_input, _thread(options)) as watch:
+    def run_sync(self, *args: Any, **options: Any) -> Any:
+        """Like `Runner.run_sync(agent, input)`; raises `Stopped` when a rule ends the run."""
+        runner = _runner()
+        run_input, options = self._bind(runner.run_sync, args, options)
+        with watching(self.run_guard, self.run_name, run_input, lambda: _thread(options)) as watch:
             recorder, options = _watched_options(options, watch)
-            try:
-                with recorder.recording_run(self.agent, run_input):
-                    watch.partial = runner.run_sync(self.agent, run_input, **options)
-                for _ in range(ASKS_PER_RUN_MAX):
-                    replies = [
-                        ask_person(watch, _question_text(item))
-                        for item in watch.partial.interruptions
-                    ]
-                    if not replies or None in replies:
-                        break
-                    state = _apply_replies(watch.partial, replies)
-                    with recorder.recording_run(self.agent, state):
-                        watch.partial = runner.run_sync(self.agent, state, **options)
-            except Exception as error:
-                watch.partial = getattr(error, "run_data", None)
-                raise
+            for asks_left in range(ASKS_PER_RUN_MAX, -1, -1):
+                with recorder.recording_run(self.wrapped, run_input):
+                    watch.partial = runner.run_sync(self.wrapped, run_input, **options)
+                replies = [
+                    ask_person(watch, question)
+                    for question in (_questions(watch) if asks_left else ())
+                ]
+                run_input = _resumed_state(watch, replies)
+                if run_input is None:
+                    break
         return watch.partial
 
-    def run_streamed(self, run_input: Any, **options: Any) -> "GuardedStream":
-        """Like `Runner.run_streamed(agent, run_input)`; it begins with `stream_events()`, which
-        raises `Stopped` when a rule ends the run.
+    def run_streamed(self, *args: Any, **options: Any) -> Any:
+        """Like `Runner.run_streamed(agent, input)`, which begins at once; `stream_events()` of its
+        result raises `Stopped` when a rule ends the run.
         """
-        return GuardedStream(self, run_input, options)
+        runner = _runner()
+        run_input, options = self._bind(runner.run_streamed, args, options)
+        with ExitStack() as stack:
+            watch = stack.enter_context(
+                watching_stream(self.run_guard, self.run_name, run_input, lambda: _thread(options))
+            )
+            recorder, options = _watched_options(options, watch)
+
+            def start(start_input: Any) -> Any:
+                with watch.as_current(), recorder.recording_run(self.wrapped, start_input):
+                    return runner.run_streamed(self.wrapped, start_input, **options)
+
+            watch.partial = result = start(run_input)
+            stream = _GuardedStream(result, watch, recorder, start, stack.pop_all())
+        if result.run_loop_task is not None:
+            result.run_loop_task.add_done_callback(stream.end_with_task)
+        result.stream_events = stream.stream_events
+        return result
+
+    def _bind(
+        self, call: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any]
+    ) -> tuple[Any, dict[str, Any]]:
+        """Return the input and the other arguments by name. Raises TypeError, as the call would."""
+        bound = inspect.signature(call).bind(self.wrapped, *args, **options)
+        names = [*bound.arguments]
+        return bound.arguments[names[1]], {name: bound.arguments[name] for name in names[2:]}
 
 
-class GuardedStream:
-    """A streamed run. Once it has begun, all attributes of the SDK's result are available on it."""
+class _GuardedStream:
+    """The guard's side of a streamed run, from its start until the SDK has nothing more to do."""
 
     def __init__(
-        self, guarded_agent: GuardedOpenAIAgent, run_input: Any, options: dict[str, Any]
+        self,
+        result: Any,
+        watch: RunWatch,
+        recorder: "_HookRecorder",
+        start: Callable[[Any], Any],
+        run_exit: ExitStack,
     ) -> None:
-        self._guarded_agent, self._run_input, self._options = guarded_agent, run_input, options
-        self._result: Any = None
+        self._result, self._watch, self._recorder = result, watch, recorder
+        self._start, self._run_exit = start, run_exit
+        self._is_consumed = self._has_ended = False
+        self._stop_error: StoppedError | None = None
 
     async def stream_events(self) -> AsyncIterator[Any]:
-        guarded_agent, runner = self._guarded_agent, import_framework("agents", EXTRA).Runner
-        with watching_stream(
-            guarded_agent.guard, guarded_agent.name, self._run_input, _thread(self._options)
-        ) as watch:
-            recorder, options = _watched_options(self._options, watch)
-            with watch.as_current(), recorder.recording_run(guarded_agent.agent, self._run_input):
-                watch.partial = runner.run_streamed(guarded_agent.agent, self._run_input, **options)
-            self._result = watch.partial
-            stream: Any = watch.iterate_async(self._result.stream_events())
-            async with aclosing(stream) as pieces:
-                try:
-                    async for piece in pieces:
-                        yield piece
-                except GeneratorExit:  # otherwise the SDK would wait for the run to end
-                    self._result.cancel()
-                    raise
-                finally:
-                    recorder.count_remaining_tokens()
+        self._is_consumed = True
+        result, asks_left = self._result, ASKS_PER_RUN_MAX
+        events_of: Callable[[Any], Any] = self._result.__class__.stream_events
+        source = result
+        try:
+            while True:
+                stream: Any = self._watch.iterate_async(events_of(source))
+                async with aclosing(stream) as pieces:
+                    try:
+                        async for piece in pieces:
+                            yield piece
+                    except GeneratorExit:  # otherwise the SDK would wait for the run to end
+                        result.cancel()
+                        raise
+                if self._has_ended or not asks_left:
+                    break
+                asks_left -= 1
+                replies = [
+                    await ask_person_async(self._watch, question)
+                    for question in _questions(self._watch)
+                ]
+                state = _resumed_state(self._watch, replies)
+                if state is None:
+                    break
+                source = self._start(state)
+                self._adopt(source)
+        except BaseException as error:
+            self._end(error)
+            if self._stop_error is not None and isinstance(error, self._recorder.error):
+                raise self._stop_error from None
+            raise
+        self._end(None)
+        if self._stop_error is not None:
+            raise self._stop_error
 
-    def __getattr__(self, name: str) -> Any:
-        if self._result is None:
-            message = f"a streamed run has no '{name}' before it has begun"
-            raise AttributeError(f"{message}; iterate over stream_events() first")
-        return getattr(self._result, name)
+    def _adopt(self, source: Any) -> None:
+        """Make the result, which the caller has, that of the run that goes on."""
+        own_events = self._result.stream_events
+        self._result.__dict__.update(source.__dict__)
+        self._result.stream_events = own_events
+
+    def end_with_task(self, task: Any) -> None:
+        """End the guarded run with the SDK's task, unless somebody reads its events to the end."""
+        if not self._is_consumed:
+            self._end(CancelledError() if task.cancelled() else task.exception())
+
+    def _end(self, error: BaseException | None) -> None:
+        if self._has_ended:
+            return
+        self._has_ended = True
+        self._recorder.count_remaining_tokens()
+        try:
+            self._run_exit.__exit__(type(error) if error else None, error, None)
+        except StoppedError as stop:
+            self._stop_error = stop
+
+
+def _runner() -> Any:
+    return import_framework("agents", EXTRA).Runner
 
 
 def _thread(options: dict[str, Any]) -> str:
@@ -143,39 +201,55 @@ def _thread(options: dict[str, Any]) -> str:
     return getattr(session, "session_id", "") or options.get("conversation_id") or ""
 
 
+def _questions(watch: RunWatch) -> list[str]:
+    """Describe the tool calls that need an approval; nothing is asked if one cannot be read."""
+    with watch.run.errors.absorbing("a question to a person could not be read"):
+        return [_question_text(item) for item in watch.partial.interruptions]
+    return []
+
+
 def _question_text(item: Any) -> str:
-    """Describe the tool call that needs an approval."""
     arguments = getattr(item.raw_item, "arguments", "")
     return f"{item.agent.name} wants to call {item.tool_name}({arguments})"
 
 
-def _apply_replies(result: Any, replies: list[Any]) -> Any:
+def _resumed_state(watch: RunWatch, replies: list[Any]) -> Any:
     """Return the run's state with people's answers: a yes lets the tool run, else it gets the
-    reason.
+    reason. None if nobody was asked, or nobody answered.
     """
-    state = result.to_state()
-    for item, reply in zip(result.interruptions, replies, strict=True):
-        if is_yes(reply):
-            state.approve(item)
-        else:
-            state.reject(item, rejection_message=reply.text)
-    return state
+    if not replies or None in replies:
+        return None
+    with watch.run.errors.absorbing("people's answers could not be passed on"):
+        state = watch.partial.to_state()
+        for item, reply in zip(watch.partial.interruptions, replies, strict=True):
+            if is_yes(reply):
+                state.approve(item)
+            else:
+                state.reject(item, rejection_message=reply.text)
+        return state
+    return None
 
 
 def guarded(agent: Any, guard: Guard | None = None, *, name: str = "") -> GuardedOpenAIAgent:
+    require_version(EXTRA)
     return GuardedOpenAIAgent(agent, guard or Guard(), name or agent.name)
 
 
 def _watched_options(
     options: dict[str, Any], watch: RunWatch
 ) -> tuple["_HookRecorder", dict[str, Any]]:
+    """Return the recorder and the caller's options with its hooks among them; the SDK refuses hooks
+    and a configuration of a wrong type by itself.
+    """
     sdk = import_framework("agents", EXTRA)
     recorder = _HookRecorder(watch, sdk.AgentsException)
-    return recorder, {
-        **options,
-        "hooks": _make_hooks(sdk.RunHooks, recorder, options.get("hooks")),
-        "run_config": _with_input_filter(options.get("run_config"), recorder),
-    }
+    watched = dict(options)
+    hooks = options.get("hooks")
+    if hooks is None or isinstance(hooks, import_framework("agents.lifecycle", EXTRA).RunHooksBase):
+        watched["hooks"] = _make_hooks(sdk.RunHooks, recorder, hooks)
+    with watch.boundary:
+        watched["run_config"] = _with_input_filter(options.get("run_config"), recorder)
+    return recorder, watched
 
 
 def _with_input_filter(caller_config: Any, recorder: "_HookRecorder") -> Any:
@@ -189,8 +263,9 @@ def _with_input_filter(caller_config: Any, recorder: "_HookRecorder") -> Any:
     recorder.run_model = getattr(config, "model", None) if is_object else config.get("model")
 
     async def input_filter(data: Any) -> Any:
-        with recorder.logging_errors():
+        with recorder.watch.boundary:
             recorder.on_model_input(data)
+        recorder.abort_if_stopped()
         filtered = caller_filter(data) if caller_filter is not None else data.model_data
         filtered = await filtered if inspect.isawaitable(filtered) else filtered
         items: list[Any] = []
@@ -214,8 +289,11 @@ def _make_hooks(base: type[Any], recorder: "_HookRecorder", caller_hooks: Any) -
         async def call_both(self: Any, *args: Any, **kwargs: Any) -> None:
             record = RECORDERS.get(name)
             if record is not None:
-                with recorder.logging_errors():
+                is_tool = name in TOOL_HOOKS
+                with recorder.watch.tool_boundary if is_tool else recorder.watch.boundary:
                     record(recorder, *args, **kwargs)
+                if not is_tool:
+                    recorder.abort_if_stopped()
             if caller_hooks is not None:
                 await getattr(caller_hooks, name)(*args, **kwargs)
 
@@ -235,6 +313,8 @@ class _HookRecorder:
 
     def __init__(self, watch: RunWatch, error: type[Exception]) -> None:
         self.watch, self.error = watch, error
+        self.run_agent = ""
+        """The agent that the run begins with."""
         self.agent = ""
         """The agent of the run; other agents at work are tools of it."""
         self.active_chains: set[tuple[str, ...]] = set()
@@ -257,34 +337,29 @@ class _HookRecorder:
         A resumed state has an agent and a usage already, and its first model call may be that of a
         nested agent.
         """
-        agent = getattr(run_input, "_current_agent", None) or default_agent
-        context = getattr(run_input, "_context", None)
-        with self.logging_errors():
+        with self.watch.boundary:
+            agent = getattr(run_input, "_current_agent", None) or default_agent
+            context = getattr(run_input, "_context", None)
             if context is not None:
                 self._set_run(context, agent)
-        reset_token = _agent_chain.set((agent.name,))
+            self.run_agent = agent.name
+        chain_before = _agent_chain.get()
+        _agent_chain.set((self.run_agent,))
         try:
             yield
+        except Exception as error:
+            self.watch.partial = getattr(error, "run_data", None)
+            raise
         finally:
-            _agent_chain.reset(reset_token)
+            _agent_chain.set(chain_before)
             self.count_remaining_tokens()
 
     def count_remaining_tokens(self) -> None:
         """Count tokens of nested agents since the last hook: a run that pauses inside of them calls
         none.
         """
-        with self.logging_errors():
+        with self.watch.tool_boundary:
             self._record_new_tokens()
-
-    @contextmanager
-    def logging_errors(self) -> Generator[None]:
-        """Log an error inside the block, unless it is the end of the run."""
-        try:
-            yield
-        except (self.error, StoppedError):
-            raise
-        except Exception:
-            log.exception("the guard could not record what the OpenAI Agents SDK did")
 
     def _set_run(self, context: Any, agent: Any) -> None:
         """Set the run's agent and usage. Every hook has both; start hooks are not always called."""
@@ -301,13 +376,11 @@ class _HookRecorder:
     def on_handoff(self, context: Any, from_agent: Any, to_agent: Any) -> None:
         self._set_run(context, from_agent)
         self.watch.activate(to_agent.name, source=from_agent.name)
-        self._abort_if_stopped()
 
     def on_model_start(self, context: Any, agent: Any, *_: object) -> None:
         self._set_run(context, agent)
         self.active_chains.clear()
         self.watch.resume(self.agent)
-        self._abort_if_stopped()
 
     def on_model_end(self, context: Any, agent: Any, response: Any) -> None:
         self._set_run(context, agent)
@@ -336,7 +409,6 @@ class _HookRecorder:
             _agent_chain.set((name,))
             self.model = _model_name(self.run_model or data.agent.model)
             self.watch.resume(name)
-            self._abort_if_stopped()
             return
         if chain[-1:] != (name,):
             chain = (*chain, name)
@@ -351,7 +423,6 @@ class _HookRecorder:
             self._record_new_tokens()
             self.watch.activate(name, source=chain[-2] if len(chain) > 1 else self.agent)
         self.model = _model_name(self.run_model or data.agent.model)
-        self._abort_if_stopped()
 
     def _skip_history(self, items: Any) -> None:
         """Skip results that a nested agent brings along from before a pause, which that run
@@ -403,7 +474,7 @@ class _HookRecorder:
             cache_write_tokens=cache_writes,
         )
 
-    def _abort_if_stopped(self) -> None:
+    def abort_if_stopped(self) -> None:
         """Raise the stop as an error of the SDK's own kind, to which the SDK adds the partial
         run.
         """
@@ -411,6 +482,7 @@ class _HookRecorder:
             raise self.error(f"{self.watch.stop.rule}: {self.watch.stop.reason}")
 
 
+TOOL_HOOKS = ("on_tool_start", "on_tool_end")
 RECORDERS: dict[str, Any] = {
     "on_agent_start": _HookRecorder.on_agent_start,
     "on_handoff": _HookRecorder.on_handoff,
