@@ -94,12 +94,9 @@ def test_a_streamed_run_that_nobody_reads_ends_with_the_sdks_task():
 
     async def stream() -> None:
         result = guarded(speaker(), guard).run_streamed("go")
-        await asyncio.wait(asyncio.all_tasks() - {asyncio.current_task()})
-        while len(asyncio.all_tasks()) > 1:  # what the SDK closes after its task
-            await asyncio.sleep(0)
-        assert result.is_complete
+        await result.run_loop_task
 
-    run(stream())
+    asyncio.run(stream())  # waits for what the SDK closes after its task
     assert guard.last.report().terminal_status == "done_success"
 
 

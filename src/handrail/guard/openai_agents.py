@@ -103,9 +103,10 @@ class GuardedOpenAIAgent(FrameworkObject):
 
             watch.partial = result = start(run_input)
             stream = _GuardedStream(result, watch, recorder, start, stack.pop_all())
-        if result.run_loop_task is not None:
-            result.run_loop_task.add_done_callback(stream.end_with_task)
-        result.stream_events = stream.stream_events
+        with watch.boundary:
+            result.stream_events = stream.stream_events
+            if result.run_loop_task is not None:
+                result.run_loop_task.add_done_callback(stream.end_with_task)
         return result
 
     def _bind(
