@@ -154,13 +154,16 @@ def test_a_person_who_rejects_in_the_inbox_closes_the_run_and_nothing_is_paid(se
 @pytest.mark.parametrize("mode", ["batched", "per_call"])
 def test_each_of_several_actions_is_a_question_of_its_own(server, guard, mode):
     till = Till()
-    with somebody(server, "approve", "too much", '{"euros": 3}') as asked:
+    answers = [
+        ('"euros":5}', "approve"),
+        ('"euros":600}', "too much"),
+        ('"euros":7}', '{"euros": 3}'),
+    ]
+    with somebody(server, *answers) as asked:  # calls beside each other ask in any order
         result = asyncio.run(
             guarded(gated_agent(till, 5, 600, 7, mode=mode), guard).ainvoke(INPUT, thread())
         )
-    assert ['"euros":5' in asked[0], '"euros":600' in asked[1], '"euros":7' in asked[2]] == [
-        True
-    ] * 3
+    assert len(asked) == 3
     assert sorted(till.payments) == [3, 5]
     assert "too much" in " ".join(tool_texts(result))
 

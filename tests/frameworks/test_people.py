@@ -66,9 +66,9 @@ def guard(server: Server, monkeypatch) -> Guard:
 
 
 @contextmanager
-def somebody(server: Server, *answers: str) -> Iterator[list[str]]:
-    """Answers what is asked, in turn: by a text, or by a button for `approve` and `reject`. What
-    was asked is in the list."""
+def somebody(server: Server, *answers: str | tuple[str, str]) -> Iterator[list[str]]:
+    """Answers what is asked: by a text, or by a button for `approve` and `reject`; in turn, or the
+    question that has this text. What was asked is in the list."""
     asked: list[str] = []
     token, over = server.token("ceo", "ann"), threading.Event()
 
@@ -77,7 +77,9 @@ def somebody(server: Server, *answers: str) -> Iterator[list[str]]:
             left = list(answers)
             while left and not over.wait(PAUSE):
                 for one in client.approvals.list(status="open").items:
-                    said = left.pop(0)
+                    chosen = next(a for a in left if type(a) is str or a[0] in one.question)
+                    left.remove(chosen)
+                    said = chosen if type(chosen) is str else chosen[1]
                     asked.append(one.question)
                     if said in ("approve", "reject"):
                         client.approvals.answer(one.id, decision=said)
