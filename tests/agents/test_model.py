@@ -489,7 +489,7 @@ def test_a_model_that_cannot_be_used_is_told_before_any_run(
 def test_without_the_extra_the_command_that_installs_it_is_told(monkeypatch: pytest.MonkeyPatch):
     for name in [one for one in sys.modules if one.split(".")[0] == "pydantic_ai"]:
         monkeypatch.setitem(sys.modules, name, None)
-    with pytest.raises(BadModelError, match=r"uv tool install --force '\.\[models\]'"):
+    with pytest.raises(BadModelError, match=r"uv tool install --force '\.\[server,models\]'"):
         model_agent(MODEL)
 
 

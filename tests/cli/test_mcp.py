@@ -18,7 +18,7 @@ def test_without_the_sdk_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(processes, "find_spec", lambda _: None)
     called = run_command("mcp", "--http")
     assert called.code == 2
-    assert "uv tool install --force '.[mcp]'" in called.err
+    assert "uv tool install --force '.[server,mcp]'" in called.err
 
 
 def test_a_server_without_an_address_is_wrong_usage(monkeypatch: pytest.MonkeyPatch):

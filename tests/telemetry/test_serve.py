@@ -78,5 +78,7 @@ def test_whoever_asks_for_traces_without_the_extra_is_told_what_to_install(
     monkeypatch: pytest.MonkeyPatch,
 ):
     monkeypatch.setattr(setup, "find_spec", lambda _: None)
-    with pytest.raises(TracingUnavailableError, match=r"uv tool install --force '\.\[otel\]'"):
+    with pytest.raises(
+        TracingUnavailableError, match=r"uv tool install --force '\.\[server,otel\]'"
+    ):
         open_traces({ENDPOINT: "http://127.0.0.1:1"})

@@ -1,5 +1,6 @@
 """The command line: parse, call, print. A command imports what it needs when it is called."""
 
+import importlib.util
 import io
 import os
 import sys
@@ -9,6 +10,21 @@ if TYPE_CHECKING:
     from typer import TyperException
 
 EXIT_WRONG_INPUT = 2
+SERVER_PACKAGES = (
+    "cel",
+    "httptools",
+    "httpx",
+    "litestar",
+    "prometheus_client",
+    "psycopg",
+    "re2",
+    "rich",
+    "structlog",
+    "typer",
+    "uvicorn",
+    "yaml",
+)
+"""What the extra `server` brings, as it is imported."""
 
 
 def main() -> None:
@@ -25,6 +41,7 @@ def main() -> None:
         from handrail.cli.hook import main as answer_hook
 
         sys.exit(answer_hook(sys.argv[2:]))
+    _check_packages()
     from typer import Abort, TyperException
 
     from handrail.cli.app import app
@@ -44,6 +61,17 @@ def main() -> None:
         sys.stderr.write(f"handrail: {error}; make sure that the output can be written\n")
         sys.exit(EXIT_WRONG_INPUT)
     sys.exit(code)
+
+
+def _check_packages() -> None:
+    """Exit with the line that installs the other commands, where only the guard is installed."""
+    missing = next((name for name in SERVER_PACKAGES if not importlib.util.find_spec(name)), "")
+    if missing:
+        from handrail.engine.errors import install_hint
+
+        message = f"this needs the extra `server`, of which '{missing}' is not installed"
+        sys.stderr.write(f"handrail: {message}; {install_hint('server')}\n")
+        sys.exit(EXIT_WRONG_INPUT)
 
 
 def _print_usage_error(error: "TyperException") -> int:

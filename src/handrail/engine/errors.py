@@ -56,8 +56,10 @@ class EventsGoneError(StoreError):
 
 
 def install_hint(extra: str) -> str:
-    """Return how to install the extra; Handrail is installed from its clone."""
+    """Return how to install the extra; Handrail is installed from its clone. The command line and
+    the server are an extra, too, and installing the tool again takes away what is not named."""
+    extras = extra if extra == "server" else f"server,{extra}"
     return (
-        f"install it, in a clone of Handrail: uv tool install --force '.[{extra}]', "
+        f"install it, in a clone of Handrail: uv tool install --force '.[{extras}]', "
         f"or into your own environment: uv pip install '/path/to/handrail[{extra}]'"
     )
