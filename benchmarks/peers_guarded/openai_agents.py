@@ -27,12 +27,6 @@ FRAMEWORK = Framework(
     ),
     uses="Runner.run",
     replaced=('Runner, "run', "Runner.run = ", "Runner.run_streamed = ", 'Runner.run"'),
-        'Runner, "run',
-        "Runner.run = ",
-        "Runner.run_streamed = ",
-        'Runner.run"',
-        'streamed"',
-    ),
 )
 CALLS = ("run", "run_sync", "run_streamed")
 
