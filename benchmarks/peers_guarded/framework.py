@@ -14,6 +14,8 @@ class Framework:
     requirements: tuple[str, ...]
     """What its tests need besides."""
     tests: str = "tests"
+    code: str = ""
+    """The folder of the framework's code in its source, if its tests look where code comes from."""
     uses: str = ""
     """Only test files with this text are run; empty: all."""
     ignore: tuple[str, ...] = ()

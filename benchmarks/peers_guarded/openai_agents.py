@@ -25,6 +25,7 @@ FRAMEWORK = Framework(
         "rich",
         "textual",
     ),
+    code="src",
     uses="Runner.run",
     replaced=('Runner, "run', "Runner.run = ", "Runner.run_streamed = ", 'Runner.run"'),
 )
