@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import convert
 from msgspec.structs import replace
 from tests.kernel.driven_run import files, green, red
 
@@ -309,12 +310,13 @@ def test_a_run_may_take_less_than_its_duration():
 @pytest.mark.requirement("S14")
 @pytest.mark.parametrize("what", ["tokens", "cost"])
 def test_a_budget_may_be_spent_but_not_exceeded_and_not_stepped_on(what: str):
+    spent = {n: convert({what: n}, Usage) for n in (1, 9)}
     bench = Bench(only(**{f"max_{what}": 10}))
-    assert not bench.result(Evidence(), usage=Usage(**{what: 9}))
+    assert not bench.result(Evidence(), usage=spent[9])
     assert not bench.step()
-    assert not bench.result(Evidence(), usage=Usage(**{what: 1}))
+    assert not bench.result(Evidence(), usage=spent[1])
     assert rules(bench.step()) == ["budget"]
-    fired = bench.result(Evidence(), usage=Usage(**{what: 1}))
+    fired = bench.result(Evidence(), usage=spent[1])
     assert rules(fired) == ["budget"]
     assert (fired[0].limit, fired[0].seen) == (10, 11)
     assert what in fired[0].reason
