@@ -26,7 +26,7 @@ from handrail.engine.dispatch.dispatches import DispatchService
 from handrail.engine.dispatch.local_agents import LocalAgents, LocalExecutor
 from handrail.engine.dispatch.matcher import DispatchMatcher
 from handrail.engine.dispatch.registry import AgentService
-from handrail.engine.environment import Clock, StoreAccess
+from handrail.engine.environment import Clock, StandstillWatch, StoreAccess
 from handrail.engine.errors import InvalidDefinitionError, RefusedError
 from handrail.engine.log_events import log_event
 from handrail.engine.maintenance.loop import Maintenance
@@ -85,11 +85,17 @@ class EngineParts:
         self.matcher = DispatchMatcher()
         plans = plans or PlanCache(settings.kernel)
         self.committer = GroupCommitter(self.access, clock, plans, self.matcher, self.notifier)
+        standstill = StandstillWatch()
         self.maintenance = Maintenance(
-            self.access, self.committer, self.notifier, clock, settings, engine_id
+            self.access, self.committer, self.notifier, clock, settings, engine_id, standstill
         )
-        before_commit = self._record_outage if visiting else self.maintenance.record_standstill
-        self.gateway = CommandGateway(self.committer, self.access, clock, before_commit)
+        self.gateway = CommandGateway(
+            self.committer,
+            self.access,
+            clock,
+            self._record_outage if visiting else self.maintenance.record_standstill,
+            None if visiting else standstill,
+        )
         self.reader = RunReader(self.access, plans, self.committer.cached_runs)
 
     async def _record_outage(self) -> None:

@@ -21,6 +21,7 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from queue import SimpleQueue
 from threading import Lock, Thread
+from time import monotonic
 from typing import Any, ParamSpec, TypeVar
 
 from handrail.engine.log_events import log_event
@@ -51,6 +52,30 @@ def steady_clock(
         started_at = max(started_at, not_before)
     started_monotonic = monotonic()
     return lambda: started_at + timedelta(seconds=monotonic() - started_monotonic)
+
+
+STANDSTILL_SECONDS_MIN = 1.0
+"""A shorter gap is an ordinary busy moment."""
+
+
+class StandstillWatch:
+    """How long this process has stood still: it was stopped, its machine was paused, or its event
+    loop was blocked. An engine that does nothing by itself is not watched."""
+
+    def __init__(self) -> None:
+        self._awake_at: float | None = None
+        self.lock = asyncio.Lock()
+        """Held while what a standstill calls for is being done."""
+
+    def note_awake(self) -> None:
+        self._awake_at = monotonic()
+
+    def seconds(self) -> float:
+        return 0.0 if self._awake_at is None else monotonic() - self._awake_at
+
+    def is_pending(self) -> bool:
+        """Whether what a standstill calls for is not done yet."""
+        return self.seconds() >= STANDSTILL_SECONDS_MIN or self.lock.locked()
 
 
 class StoreThreads:

@@ -12,7 +12,7 @@ import msgspec
 from msgspec.structs import replace
 
 from handrail.engine.commit.batch import Command, CommandResult
-from handrail.engine.environment import Clock, StoreAccess
+from handrail.engine.environment import Clock, StandstillWatch, StoreAccess
 from handrail.engine.errors import RefusedError, refuse
 from handrail.kernel.run import commands as c
 from handrail.store.rows import BeadRow, DefinitionRow, IdempotencyKeyRow, StoreError, encode, iso
@@ -32,15 +32,17 @@ class CommandGateway:
         access: StoreAccess,
         clock: Clock,
         before_commit: Callable[[], Awaitable[None]],
+        standstill: StandstillWatch | None,
     ) -> None:
         self._committer, self._access, self._clock = committer, access, clock
-        self._before_commit = before_commit
+        self._before_commit, self._standstill = before_commit, standstill
 
     async def prepare(self) -> None:
         """Get ready for a commit: check that the engine is open, and what the engine has to do
         before."""
         self._access.check_open()
-        await self._before_commit()
+        if self._standstill is None or self._standstill.is_pending():
+            await self._before_commit()
 
     async def execute(
         self,

@@ -15,14 +15,18 @@ import logging
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
-from time import monotonic
 
 from handrail.engine.commit.batch import Command, CommandResult
 from handrail.engine.commit.channel_change import CHANNEL_STREAM_PREFIX, ChannelRequest
 from handrail.engine.commit.committer import GroupCommitter
 from handrail.engine.commit.lock_change import LOCK_STREAM_PREFIX, decode_lock
 from handrail.engine.commit.run_change import rebuild_run
-from handrail.engine.environment import Clock, StoreAccess
+from handrail.engine.environment import (
+    STANDSTILL_SECONDS_MIN,
+    Clock,
+    StandstillWatch,
+    StoreAccess,
+)
 from handrail.engine.errors import EngineBusyError
 from handrail.engine.log_events import log_event
 from handrail.engine.notifier import ANY_STREAM, ChangeNotifier
@@ -43,8 +47,6 @@ HEARTBEATS_PER_LEASE = 6
 """Heartbeats of an engine within a lease: a busy moment must not look like death."""
 PRUNE_INTERVAL_SECONDS = 3600
 AWAKE_INTERVAL_SECONDS = 0.25
-STANDSTILL_SECONDS_MIN = 1.0
-"""A shorter gap is an ordinary busy moment."""
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -57,15 +59,14 @@ class Maintenance:
         clock: Clock,
         settings: EngineSettings,
         engine_id: str,
+        standstill: StandstillWatch,
     ) -> None:
         self._access, self._store, self._committer = access, access.store, committer
         self._notifier, self._clock = notifier, clock
         self._settings, self._engine_id = settings, engine_id
         self.leases_extended_until = clock()
         """Until then agents may be silent: they could not have been heard."""
-        self._awake_at: float | None = None
-        """By the monotonic clock; None in an engine that does nothing by itself."""
-        self._standstill_lock = asyncio.Lock()
+        self._standstill = standstill
         self._heartbeat_at: datetime | None = None
         self._pruned_at: datetime | None = None
         self._notified_commit: int | None = None
@@ -92,30 +93,25 @@ class Maintenance:
 
     async def stay_awake(self) -> None:
         """Note again and again that this process is not standing still."""
-        self._awake_at = monotonic()
+        self._standstill.note_awake()
         while True:
             with suppress(StoreError):  # the maintenance loop waits for the database
                 await self.record_standstill()
+                self._standstill.note_awake()
             await asyncio.sleep(AWAKE_INTERVAL_SECONDS)
 
     async def record_standstill(self) -> None:
         """If this process has stood still, give agents and clocks that time again; called before
         commands are decided."""
-        while self._awake_at is not None:
-            seconds = monotonic() - self._awake_at
-            if seconds < STANDSTILL_SECONDS_MIN and not self._standstill_lock.locked():
-                self._awake_at = monotonic()
+        async with self._standstill.lock:
+            seconds = self._standstill.seconds()
+            if seconds < STANDSTILL_SECONDS_MIN:
                 return
-            async with self._standstill_lock:
-                await self._extend_leases(monotonic() - self._awake_at)
-                self._awake_at = monotonic()
-
-    async def _extend_leases(self, seconds: float) -> None:
-        if seconds >= STANDSTILL_SECONDS_MIN:
             log_event(log, "stood_still", seconds=round(seconds, 3))
             until = self._clock() + timedelta(seconds=seconds + STANDSTILL_SECONDS_MIN)
             self.leases_extended_until = max(self.leases_extended_until, until)
             await self.record_outage(is_alone=False)
+            self._standstill.note_awake()
 
     async def run_once(self) -> None:
         """Check everything once, and perform all that follows."""

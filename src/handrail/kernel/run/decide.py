@@ -289,6 +289,8 @@ def _check_starter(plan: Plan, command: Start, starter: Person) -> Refusal | Non
                     f"'{nodes[i].id}' is before it",
                     f"begin before it, or ask a {OVERRIDE_LEVEL}",
                 )
+    if not plan.reserved_keys:
+        return None
     return refuse_reserved(plan.reserved_keys, command.context, starter.name, starter.role)
 
 
