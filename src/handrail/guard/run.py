@@ -329,7 +329,8 @@ class Guard:
         self.last = run
         self._begin_recording(run, team)
         try:
-            _stop_if_spent(run)
+            with run.errors.absorbing("the budgets could not be looked at"):
+                _stop_if_spent(run)
             yield run
         except StoppedError as stop:
             if stop.run is not run:

@@ -22,11 +22,7 @@ class ToolCount(Value):
     """Pairs of a step and its calls."""
 
     def add(self, step: int, calls: int) -> "ToolCount":
-        earlier, in_step = self.by_step, calls
-        if earlier and earlier[-1][0] == step:
-            in_step += earlier[-1][1]
-            earlier = earlier[:-1]
-        by_step = (*earlier[1 - STEPS_KEPT :], (step, in_step))
+        by_step = (*self.by_step[1 - STEPS_KEPT :], (step, calls))
         return ToolCount(calls=self.calls + calls, by_step=by_step)
 
     def needed_steps(self, limit: int) -> tuple[int, ...]:
