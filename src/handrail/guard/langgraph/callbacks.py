@@ -193,20 +193,32 @@ class RunCallbacks:
 
 class _SuperstepFindings:
     """Findings of a superstep: the same one by parallel tasks is no repetition, as none knew of the
-    other. The same one again by one task is.
+    other. The same one again by one task is. As long as there is one task, nothing is compared.
     """
 
     def __init__(self) -> None:
-        self.step = -1
+        self.step, self.task = -1, ""
+        self.found: list[tuple[object, ...]] = []
+        """What the first task found."""
         self.finders: dict[int, str] = {}
-        """By finding, the task that made it."""
+        """By finding, the task that made it; filled when there is a second task."""
 
     def is_new(self, step: int, namespace: str, *finding: object) -> bool:
         """Return whether the finding is new; `step` is that of the outermost graph."""
         task, _, _ = namespace.partition("|")
-        if step != self.step or len(self.finders) >= FINDINGS_KEPT:
-            self.step, self.finders = step, {}
-        return self.finders.setdefault(hash(tuple(map(to_text, finding))), task) == task
+        if step != self.step or len(self.found) + len(self.finders) >= FINDINGS_KEPT:
+            self.step, self.task, self.found, self.finders = step, task, [], {}
+        if task == self.task and not self.finders:
+            self.found.append(finding)
+            return True
+        for earlier in self.found:
+            self.finders.setdefault(_finding_hash(earlier), self.task)
+        self.found = []
+        return self.finders.setdefault(_finding_hash(finding), task) == task
+
+
+def _finding_hash(finding: tuple[object, ...]) -> int:
+    return hash(tuple(map(to_text, finding)))
 
 
 def read_tool_output(output: Any) -> object:
