@@ -20,6 +20,16 @@ from tempfile import gettempdir
 import pytest
 
 NEEDS = dict.fromkeys(("test_langgraph.py", "test_tutorial_flows.py"), ("langgraph",))
+NEEDS |= dict.fromkeys(
+    (
+        "test_langgraph_errors.py",
+        "test_langgraph_forms.py",
+        "test_langgraph_people.py",
+        "test_langgraph_surface.py",
+    ),
+    ("langgraph", "langchain"),
+)
+NEEDS["test_openai_agents_surface.py"] = ("agents",)
 NEEDS |= dict.fromkeys(("test_crewai.py", "test_crewai_flows.py"), ("crewai",))
 NEEDS |= dict.fromkeys(
     ("test_agent_framework.py", "test_agent_framework_agents.py"), ("agent_framework",)

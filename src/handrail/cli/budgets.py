@@ -18,7 +18,7 @@ async def budgets(
     server: Server = "",
     as_json: AsJson = False,
 ) -> None:
-    """List budgets: their period, what is spent, the limit, and when the next period begins."""
+    """List budgets: what is spent of which limit, and until when."""
     async with open_client(database, server) as client:
         page = await client.budgets.list(limit=limit)
     output.show(
