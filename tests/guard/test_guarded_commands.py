@@ -306,6 +306,7 @@ UNSEEN: dict[str, tuple[Limits, list[GuardedEvent]]] = {
     "handoffs": (Limits(max_handoffs=2), [handoff(), handoff("b", "a"), handoff()]),
     "steps": (Limits(max_steps=2), [result(), result(), result()]),
     "warned_code": (Limits(), [warned("made_up")]),
+    "warned_name": (Limits(), [warned("price_unknown", subject="m" * (NAME_CHARS_MAX + 1))]),
     "unguarded": (Limits(), [warned("timeouts", unguarded="u")]),
     "warned_step": (Limits(), [warned("timeouts", step=-1)]),
     "rung": (Limits(), [warned("would_fly", rule=StopRule.NO_CHANGE, rung="fly")]),
