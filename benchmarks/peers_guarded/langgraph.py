@@ -31,7 +31,7 @@ def _guarded_call(original: Any, name: str, make_guard: Callable[[], Guard]) -> 
     """Return the call, guarded; without arguments it raises what the original raises."""
 
     @functools.wraps(original)
-    def call(graph: Any, input: Any, config: Any = None, **options: Any) -> Any:  # noqa: A002
+    def call(graph: Any, input: Any, config: Any = None, **options: Any) -> Any:  # noqa: A002 - its name
         is_part = find_callbacks(config, graph.config) is not None
         if is_part or isinstance(graph, GuardedGraph):
             return original(graph, input, config, **options)

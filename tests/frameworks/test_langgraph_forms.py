@@ -31,7 +31,7 @@ from tests.frameworks.test_langgraph import (
     two_in_a_row,
 )
 
-from handrail import Guard, LoopDetected, NoProgress, StopRules
+from handrail import Budget, BudgetSpent, Guard, LoopDetected, NoProgress, StopRules
 from handrail.guard.langgraph import guarded
 
 EMPTY = {"seen": []}
@@ -172,6 +172,20 @@ def test_a_model_of_an_agent_with_the_middleware_is_told_before_it_is_stopped(fo
         [nudge] = model.nudges
         assert "no_change" in nudge
         assert handoffs(guard) == []
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_no_model_is_called_once_a_shared_budget_is_spent(form):
+    guard = Guard(budgets=[Budget("support", per="day", tokens=10)])
+    with pytest.raises(BudgetSpent), guard.run("before") as run:
+        run.result("a", usage={"tokens": 11})
+    till, model = Till(), endless_model()
+    middleware = [guard.middleware()] if form == "middleware" else []
+    team = FORMS[form](paying_agent(till, model, *middleware), guard)
+    for call in calls_of(team, INPUT, thread()):
+        with pytest.raises(BudgetSpent):
+            call()
+    assert (model.requests, till.payments) == ([], [])
 
 
 def test_an_agent_with_the_middleware_that_ends_is_on_record_as_done_and_told_nothing():

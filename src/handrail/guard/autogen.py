@@ -93,7 +93,7 @@ class GuardedAutoGenTeam(FrameworkObject):
                             yield message
                             if watch.stop is not None:
                                 break
-                    except Exception:
+                    except Exception:  # what the framework raises because it was stopped
                         if watch.stop is None:
                             raise
                     finally:

@@ -160,7 +160,7 @@ class GuardErrors:
             log.error("the guard of a run has an error of its own: %s", what, exc_info=error)
         try:
             self._record(error, what, missed=missed and not self.unguarded)
-        except Exception:
+        except Exception:  # there is no other place to say it in
             self.unguarded = self.unguarded or what
 
     def _record(self, error: Exception, what: str, *, missed: bool) -> None:
@@ -177,13 +177,13 @@ class GuardErrors:
     def _now(self) -> datetime:
         try:
             return self._clock()
-        except Exception:
+        except Exception:  # the clock may be the program's
             return datetime.now(UTC)
 
     def _seconds(self) -> float:
         try:
             return self._elapsed(self._clock())
-        except Exception:
+        except Exception:  # as above
             return time.monotonic() - self._began
 
     def judge(self, pending: Usage = NO_USAGE) -> Stop | None:
@@ -198,7 +198,7 @@ class GuardErrors:
                 self._end(run.stop, self._now())
         except StoppedError:
             raise
-        except Exception:
+        except Exception:  # whatever is wrong, the program goes on
             log.exception("the hard limits of an unguarded run could not be judged")
         return run.stop
 

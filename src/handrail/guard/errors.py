@@ -83,7 +83,7 @@ def exception_text(error: BaseException) -> str:
     """Return the text of an exception; empty if it has none, or if it cannot be read."""
     try:
         return str(error)
-    except Exception:
+    except Exception:  # of a class of the program's own
         return ""
 
 

@@ -66,7 +66,7 @@ class PriceList:
             elif (pair := self._table.get(call.model)) is not None:
                 cost = _cost_at(call, *pair)
             cost = _installed_cost(call) if cost is None else float(cost)
-        except Exception:
+        except Exception:  # of the program's own function, or of the price list
             log.exception("the price of a call of '%s' could not be found", call.model)
             return None
         return min(cost, float(FIGURE_MAX)) if cost is not None and _is_cost(cost) else None

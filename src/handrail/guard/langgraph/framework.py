@@ -22,10 +22,12 @@ Config = Mapping[str, Any] | None
 
 @contextmanager
 def absorbing_start(guard: Guard) -> Generator[None]:
-    """Let a program run without a guard if its run cannot begin."""
+    """Let a program run without a guard if its run cannot begin; a run that may not begin stops."""
     try:
         yield
-    except Exception:
+    except StoppedError:
+        raise
+    except Exception:  # an error of the guard's own is none of the program
         if guard.on_error == "raise":
             raise
         log.exception("a run could not begin, so it is not guarded")
