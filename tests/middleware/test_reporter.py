@@ -120,12 +120,8 @@ def test_an_answer_of_500_is_reported_without_an_exception_too():
             assert await ask(served, f"/status/503/{number}") == [503]
         assert await ask(served, "/handled") == [500]
         await asyncio.to_thread(reporter.close, SECONDS)
-        told = {(one.type, one.status, one.route) for one in post.reports}
-        assert ("ValueError", 500, "/handled") in told
-        assert {one for one in told if one[1] == 503} == {
-            ("", 503, "/status/503/17"),
-            ("", 503, "/status/503/18"),
-        }
+        seen = {(report.type, report.status, report.route) for report in post.reports}
+        assert seen == {("ValueError", 500, "/handled"), ("", 503, "/status/{}/{}")}
 
     run_async(play())
 
@@ -390,7 +386,7 @@ def test_a_wsgi_app_is_watched_in_the_same_way():
         *("200 OK", "500 Sorry", "500 Sorry", "503 Busy", "404 No", "200 OK", "502 Bad")
     ]
     reporter.close(SECONDS)
-    told = sorted((one.route, one.type, one.status, one.count) for one in post.reports)
+    told = sorted((one.path, one.type, one.status, one.count) for one in post.reports)
     assert told == [
         ("/503", "", 503, 1),
         ("/both", "ValueError", 500, 1),

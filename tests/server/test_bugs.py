@@ -45,13 +45,14 @@ async def test_the_same_error_again_is_counted_and_files_nothing(harness: Server
     assert bead["filed_by"] == "rudi"
     assert bead["context"]["specialist"] == "backend-engineer"
     assert bead["context"]["error"]["route"] == "/cart/{}"
+    assert bead["context"]["error"]["path"] == "/cart/17"
     (bug,) = await list_all(harness.viewer, "/bugs", limit=10)
     assert (bug["count"], bug["bead_status"]) == (5, "open")
 
 
 async def test_another_error_is_another_bead(harness: ServerHarness):
     found = [await report(harness, error()), await report(harness, error(service="billing"))]
-    found += [await report(harness, error(traceback=TRACE.format(line=1).replace("apple", "pear")))]
+    found += [await report(harness, error(traceback=TRACE.format(line=1).replace("total", "sum")))]
     assert len({one["bead_id"] for one in found}) == 3
     assert len(await list_all(harness.viewer, "/bugs", limit=2)) == 3
 

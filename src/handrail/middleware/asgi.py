@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from types import MethodType
 from typing import Any
 
-from handrail.middleware.reporter import Reporter
+from handrail.middleware.reporter import ANSWERED_ERROR, NOTED_ERROR, ROUTE, Reporter
 
 Message = MutableMapping[str, Any]
 Scope = MutableMapping[str, Any]
@@ -20,8 +20,6 @@ SendMessage = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, SendMessage], Awaitable[None]]
 RequestContext = tuple[SendMessage, Scope, Reporter]
 RESPONSE_START = "http.response.start"
-NOTED_ERROR = "handrail.noted"
-"""In the scope of a failed request: the error that was noted, or None."""
 
 
 def AsgiMiddleware(app: App, reporter: Reporter) -> App:  # noqa: N802 - it stands where a class would
@@ -42,7 +40,8 @@ def AsgiMiddleware(app: App, reporter: Reporter) -> App:  # noqa: N802 - it stan
 
 def _observe_send(context: RequestContext, message: Message) -> Awaitable[None]:
     if message["type"] == RESPONSE_START and message["status"] >= 500:
-        _note_error(context[2], context[1], sys.exc_info()[1], message["status"])
+        error = sys.exc_info()[1] or context[1].get(ANSWERED_ERROR)
+        _note_error(context[2], context[1], error, message["status"])
     return context[0](message)
 
 
@@ -59,6 +58,17 @@ async def _call_other(
 
 def _note_error(reporter: Reporter, scope: Scope, error: BaseException | None, status: int) -> None:
     scope[NOTED_ERROR] = error
-    path = scope.get("path_template") or getattr(scope.get("route"), "path", None)
-    route = path if isinstance(path, str) else str(scope.get("path", ""))
-    reporter.note(error, method=scope.get("method", ""), path=route, status=status)
+    method, path = scope.get("method", ""), str(scope.get("path", ""))
+    reporter.note(error, method=method, path=path, route=_route(scope), status=status)
+
+
+def _route(scope: Scope) -> str:
+    """Return the template of the path that Litestar, Starlette, FastAPI or our hook left there."""
+    template = scope.get(ROUTE) or scope.get("path_template")
+    if not isinstance(template, str):
+        template = getattr(scope.get("route"), "path", None)
+        mounted_at = str(scope.get("root_path", "")).removeprefix(
+            str(scope.get("app_root_path", ""))
+        )
+        template = f"{mounted_at}{template}" if isinstance(template, str) else ""
+    return template

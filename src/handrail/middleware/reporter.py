@@ -5,9 +5,10 @@ Rules
    in here is only counted; no request ever sees it.
 2. Notes are bounded. The same error, by type and location, is one note with a count; beyond
    PENDING_MAX different ones an error is dropped, and counted (`dropped`).
-3. What is sent: type, message and traceback of the error, method, the path without its query,
-   status, service, release, count. Texts go through `engine/redaction.py` first. Headers, cookies,
-   query, body and the variables of frames are never even read.
+3. What is sent: type, message and traceback of the error, method, the path without its query and
+   the framework's template of it, status, service, release, count. Texts go through
+   `engine/redaction.py` first. Headers, cookies, query, body and the variables of frames are never
+   even read.
 4. A signature is sent at once when it is new, then at most every RESEND_SECONDS with what was
    counted meanwhile; all together at most REPORTS_PER_MINUTE_MAX. A failed report is tried
    TRIES_MAX times.
@@ -25,14 +26,14 @@ import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Sequence
 from fnmatch import fnmatchcase
-from traceback import TracebackException
+from traceback import StackSummary, TracebackException
 from types import TracebackType
 from typing import cast
 
 from msgspec.structs import replace
 
 from handrail.engine.redaction import redact
-from handrail.engine.services.bugs import signature_of
+from handrail.engine.services.bug_signature import normalize_route, signature_of
 from handrail.views.bugs import COUNT_MAX, NAME_CHARS_MAX, ErrorReport
 
 PENDING_MAX = 200
@@ -42,12 +43,22 @@ REPORTS_PER_MINUTE_MAX = 60
 TRIES_MAX = 5
 POLL_SECONDS = 0.5
 FRAMES_MAX = 50
+WALK_MAX = 2_000
+"""Frames to look at: a recursion is deeper than what is sent of it."""
 RELATED_ERRORS_MAX = 50
 """Causes and members of one error; an error with more of them is reported alone."""
 CLOSE_SECONDS = 2.0
 CLIENT_DISCONNECTS = frozenset({"ClientDisconnect", "ClientDisconnected", "ConnectionResetError"})
 SOCKET_DISCONNECTS = frozenset({"BrokenPipeError", "ConnectionAbortedError"})
 """Errors of a connection that the caller has closed."""
+
+# What stands in the scope or environment of a request:
+NOTED_ERROR = "handrail.noted"
+"""the error that was noted last, or None;"""
+ANSWERED_ERROR = "handrail.answered"
+"""an error that the framework answered itself, before its response begins;"""
+ROUTE = "handrail.route"
+"""the framework's template of the path, where only the framework knows it."""
 
 Send = Callable[[ErrorReport], object]
 Key = tuple[object, ...]
@@ -56,12 +67,15 @@ Key = tuple[object, ...]
 class PendingError:
     """An error as a request left it. `count` is how often it came since it was last sent."""
 
-    __slots__ = ("count", "error", "method", "path", "report", "signature", "status", "tries")
+    __slots__ = (
+        *("count", "error", "method", "path", "report", "route", "signature", "status", "tries"),
+    )
 
     def __init__(
-        self, error: TracebackException | None, method: str, path: str, status: int
+        self, error: TracebackException | None, method: str, path: str, route: str, status: int
     ) -> None:
-        self.error, self.method, self.path, self.status = error, method, path, status
+        self.error, self.method, self.path, self.route = error, method, path, route
+        self.status = status
         self.count, self.tries, self.signature = 1, 0, ""
         self.report: ErrorReport | None = None
         """Made on the reporter's thread, once."""
@@ -95,12 +109,19 @@ class Reporter:
         self._pid = 0
 
     def note(
-        self, error: BaseException | None, *, method: str = "", path: str = "", status: int = 0
+        self,
+        error: BaseException | None,
+        *,
+        method: str = "",
+        path: str = "",
+        route: str = "",
+        status: int = 0,
     ) -> None:
-        """Note an error of a request. Returns at once, and never raises."""
+        """Note an error of a request. `route` is the framework's own template of the path, if there
+        is one. Returns at once, and never raises."""
         try:
             if not self._closed and not _is_client_error(error, status):
-                self._enqueue(error, method, path, status)
+                self._enqueue(error, method, path, route or normalize_route(path), status)
         except Exception:
             self.failed += 1
 
@@ -119,8 +140,10 @@ class Reporter:
             self._wakeup.set()
             return self._round_done.wait_for(lambda: self._rounds_finished >= round_number, seconds)
 
-    def _enqueue(self, error: BaseException | None, method: str, path: str, status: int) -> None:
-        key = _dedup_key(error, method, path, status)
+    def _enqueue(
+        self, error: BaseException | None, method: str, path: str, route: str, status: int
+    ) -> None:
+        key = _dedup_key(error, method, route, status)
         with self._lock:
             pending = self._pending.get(key)
             if pending is not None:
@@ -129,7 +152,7 @@ class Reporter:
             if len(self._pending) >= PENDING_MAX:
                 self.dropped += 1
                 return
-            self._pending[key] = PendingError(_snapshot(error), method, path, status)
+            self._pending[key] = PendingError(_snapshot(error), method, path, route, status)
             if self._pid != os.getpid():
                 self._start_thread()
         self._wakeup.set()
@@ -196,6 +219,7 @@ class Reporter:
         if pending.error is not None:
             kind = _type_name(pending.error)
             message = redact(str(pending.error), 2_000)
+            _shorten_stacks(pending.error)
             trace_text = redact("".join(pending.error.format()))
         return ErrorReport(
             service=self.service,
@@ -203,7 +227,8 @@ class Reporter:
             message=message,
             traceback=trace_text,
             method=pending.method[:NAME_CHARS_MAX],
-            route=redact(pending.path.partition("?")[0], 1_000),
+            route=redact(pending.route.partition("?")[0], 1_000),
+            path=redact(pending.path.partition("?")[0], 1_000),
             status=pending.status,
             release=self.release[:NAME_CHARS_MAX],
             specialist=self._specialist(kind.rpartition(".")[2]),
@@ -225,12 +250,12 @@ def _is_client_error(error: BaseException | None, status: int) -> bool:
     return isinstance(status_code, int) and 0 < status_code < 500
 
 
-def _dedup_key(error: BaseException | None, method: str, path: str, status: int) -> Key:
+def _dedup_key(error: BaseException | None, method: str, route: str, status: int) -> Key:
     """Return a cheap key, finer than a signature: two keys may still be the same bug."""
     if error is None:
-        return method, path, status
+        return method, route, status
     last: TracebackType | None = error.__traceback__
-    for _ in range(FRAMES_MAX * 10):
+    for _ in range(WALK_MAX):
         if last is None or last.tb_next is None:
             break
         last = last.tb_next
@@ -247,11 +272,25 @@ def _snapshot(error: BaseException | None) -> TracebackException | None:
             type(error),
             error if _has_few_related(error) else Exception(str(error)),
             error.__traceback__,
-            limit=-FRAMES_MAX,
+            limit=-WALK_MAX,
             lookup_lines=False,
             capture_locals=False,
         )
     return None
+
+
+def _shorten_stacks(snapshot: TracebackException) -> None:
+    """Shorten the stacks of an error and its causes. Of a recursion each location is kept once: its
+    depth differs from request to request, and would push out the frames of its callers."""
+    unvisited = [snapshot]
+    while unvisited:
+        current = unvisited.pop()
+        frames = list({(f.filename, f.name, f.lineno): f for f in current.stack}.values())
+        if len(frames) > FRAMES_MAX:
+            frames = frames[: FRAMES_MAX // 2] + frames[-FRAMES_MAX // 2 :]
+        current.stack = StackSummary.from_list(frames)
+        related = (current.__cause__, current.__context__, *(current.exceptions or ()))
+        unvisited += [other for other in related if other is not None]
 
 
 def _has_few_related(error: BaseException) -> bool:

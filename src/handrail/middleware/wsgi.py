@@ -10,15 +10,13 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from types import GeneratorType, MethodType
 from typing import Any
 
-from handrail.middleware.reporter import Reporter
+from handrail.middleware.reporter import ANSWERED_ERROR, NOTED_ERROR, ROUTE, Reporter
 
 Environ = dict[str, Any]
 StartResponse = Callable[..., Callable[[bytes], object]]
 App = Callable[[Environ, StartResponse], Iterable[bytes]]
 ExcInfo = tuple[Any, BaseException | None, Any]
 RequestContext = tuple[StartResponse, Environ, Reporter]
-NOTED_ERROR = "handrail.noted"
-"""In the environment of a failed request: the error that was noted, or None."""
 
 
 def WsgiMiddleware(app: App, reporter: Reporter) -> App:  # noqa: N802 - it stands where a class would
@@ -45,9 +43,10 @@ def _observe_start(
 ) -> Callable[[bytes], object]:
     """Observe the status when the app begins its response."""
     if "5" <= status < "6":
-        error = exc_info[1] if exc_info else sys.exc_info()[1]
+        environ = context[1]
+        error = exc_info[1] if exc_info else sys.exc_info()[1] or environ.get(ANSWERED_ERROR)
         code = int(status[:3]) if status[:3].isdecimal() else 500
-        _note_error(context[2], context[1], error, code)
+        _note_error(context[2], environ, error, code)
     if exc_info is None:
         return context[0](status, headers)
     return context[0](status, headers, exc_info)
@@ -90,4 +89,11 @@ def _note_error(
 ) -> None:
     environ[NOTED_ERROR] = error
     method, path = environ.get("REQUEST_METHOD", ""), environ.get("PATH_INFO", "")
-    reporter.note(error, method=method, path=path, status=status)
+    reporter.note(error, method=method, path=path, route=_route(environ), status=status)
+
+
+def _route(environ: Environ) -> str:
+    """Return the template of the path, as Flask or a hook of ours left it."""
+    rule = getattr(environ.get("werkzeug.request"), "url_rule", None)
+    template = environ.get(ROUTE) or getattr(rule, "rule", "")
+    return template if isinstance(template, str) else ""

@@ -24,7 +24,9 @@ class ErrorReport(Value):
     traceback: LongText = ""
     method: ShortText = ""
     route: Annotated[str, msgspec.Meta(max_length=2_000)] = ""
-    """The template of the path, or the path: never its query."""
+    """The framework's template of the path, or the path: never its query."""
+    path: Annotated[str, msgspec.Meta(max_length=2_000)] = ""
+    """The path that was asked for, without its query: the failure is made again with it."""
     status: Annotated[int, msgspec.Meta(ge=0, le=999)] = 0
     """The status of the response that the error led to; 0 if there was none."""
     level: ShortText = "error"

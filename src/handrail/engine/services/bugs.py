@@ -28,7 +28,8 @@ from handrail.engine.environment import Clock, StoreAccess
 from handrail.engine.errors import RefusedError
 from handrail.engine.pagination import check_cursor, check_limit, to_page
 from handrail.engine.redaction import redact
-from handrail.kernel.stop.error_signature import error_signature, first_error_line
+from handrail.engine.services.bug_signature import normalize_route, signature_of
+from handrail.kernel.stop.error_signature import first_error_line
 from handrail.store.bugs import BugRow
 from handrail.store.rows import iso, parse_iso
 from handrail.views.bugs import NAME_CHARS_MAX, BugReportResult, BugView, ErrorReport
@@ -60,17 +61,17 @@ class BugService:
     async def report(self, report: ErrorReport, *, by: str) -> BugReportResult:
         """Report an error: one bead for each signature. Nothing is refused: the answer says what is
         not a bug."""
-        error_signature = signature_of(report)
+        signature = signature_of(report)
         if reason := _reject_reason(report):
-            return _to_result(None, reason, error_signature)
-        digest = hashlib.sha256(error_signature.encode()).hexdigest()
+            return _to_result(None, reason, signature)
+        digest = hashlib.sha256(signature.encode()).hexdigest()
         async with self._beads.lock_for(f"bug:{digest}"):
             for _ in range(WRITE_ATTEMPTS_MAX):
-                result = await self._count_or_file(report, error_signature, digest, by)
+                result = await self._count_or_file(report, signature, digest, by)
                 if result is not None:
                     return result
         return _to_result(
-            None, "other engines count it at the same moment; report it again", error_signature
+            None, "other engines count it at the same moment; report it again", signature
         )
 
     async def list(self, *, cursor: str = "", limit: int = PAGE_ITEMS_DEFAULT) -> Page[BugView]:
@@ -82,7 +83,7 @@ class BugService:
         return to_page(rows, limit, _to_view, attrgetter("bead_id"))
 
     async def _count_or_file(
-        self, report: ErrorReport, error_signature: str, digest: str, by: str
+        self, report: ErrorReport, signature: str, digest: str, by: str
     ) -> BugReportResult | None:
         """Count the error or file a bead; None if another engine was faster: look again."""
         existing = await self._access.call(self._store.bugs.get, digest)
@@ -94,7 +95,7 @@ class BugService:
             if not counted:
                 return None
             row = msgspec.structs.replace(existing, count=existing.count + report.count)
-            return _to_result("known", "a run works on it already", error_signature, row)
+            return _to_result("known", "a run works on it already", signature, row)
         recent_count, reporter_count = await self._access.call(
             self._store.bugs.count_since, iso(now - timedelta(hours=1)), by
         )
@@ -102,13 +103,13 @@ class BugService:
             return _to_result(
                 None,
                 f"{recent_count} bugs were filed within the hour, {reporter_count} of them by {by}",
-                error_signature,
+                signature,
             )
         earlier = existing.bead_id if existing is not None else None
-        bead_id, run_id = await self._file_bug(report, error_signature, digest, earlier, by)
+        bead_id, run_id = await self._file_bug(report, signature, digest, earlier, by)
         row = BugRow(
             digest=digest,
-            signature=error_signature,
+            signature=signature,
             bead_id=bead_id,
             count=report.count,
             first_seen=iso(now),
@@ -120,13 +121,13 @@ class BugService:
         return _to_result(
             "regression" if earlier is not None else "new",
             f"filed for the {_specialist(report)}",
-            error_signature,
+            signature,
             row,
             run_id,
         )
 
     async def _file_bug(
-        self, report: ErrorReport, error_signature: str, digest: str, earlier: str | None, by: str
+        self, report: ErrorReport, signature: str, digest: str, earlier: str | None, by: str
     ) -> tuple[str, str | None]:
         """File the bead once: its key is made of the signature and the bead before."""
         key = f"bug:{digest[:40]}:{earlier or ''}"
@@ -140,7 +141,7 @@ class BugService:
                 title=_title(report),
                 description=redact(report.traceback or report.message),
                 workflow_id=workflow,
-                context=_context(report, error_signature, earlier),
+                context=_context(report, signature, earlier),
                 filed_by=by,
                 key=key,
             )
@@ -162,27 +163,6 @@ def _to_view(row: BugRow) -> BugView:
         last_seen=parse_iso(row.last_seen),
         earlier_bead_id=row.earlier,
     )
-
-
-def signature_of(report: ErrorReport) -> str:
-    """What makes two errors the same: service and failure; without a traceback also method and
-    route."""
-    text = redact(report.traceback)
-    if not text:
-        error_name = report.type or f"HTTP {report.status} error"
-        summary = f"{error_name}: {report.message}" if report.type or report.message else error_name
-        text = redact(f"{report.method} {normalize_route(report.route)}\n{summary}")
-    return error_signature(report.service or "service", text)
-
-
-def normalize_route(route: str) -> str:
-    """Return a path without its query and without ids: /orders/{}/items."""
-    path = route.partition("?")[0].partition("#")[0]
-    parts = (
-        "{}" if any(c.isdigit() for c in part) or len(part) > 40 else part
-        for part in path.split("/")
-    )
-    return "/".join(parts)[:NAME_CHARS_MAX]
 
 
 def _reject_reason(report: ErrorReport) -> str:
@@ -208,16 +188,17 @@ def _title(report: ErrorReport) -> str:
     return f"{error_name}: {summary}"[:NAME_CHARS_MAX].strip()
 
 
-def _context(report: ErrorReport, error_signature: str, earlier: str | None) -> dict[str, Any]:
+def _context(report: ErrorReport, signature: str, earlier: str | None) -> dict[str, Any]:
     error = {
         "service": redact(report.service),
         "type": redact(report.type),
         "message": redact(report.message, 2_000),
         "method": redact(report.method),
         "route": redact(normalize_route(report.route)),
+        "path": redact(report.path or report.route.partition("?")[0]),
         "status": report.status,
         "release": redact(report.release),
-        "signature": error_signature,
+        "signature": signature,
     }
     earlier_field = {"earlier_bead": earlier} if earlier is not None else {}
     return {"error": error, "specialist": _specialist(report), **earlier_field}
@@ -226,14 +207,14 @@ def _context(report: ErrorReport, error_signature: str, earlier: str | None) -> 
 def _to_result(
     filed: Literal["new", "regression", "known"] | None,
     reason: str,
-    error_signature: str,
+    signature: str,
     row: BugRow | None = None,
     run_id: str | None = None,
 ) -> BugReportResult:
     return BugReportResult(
         filed=filed,
         reason=reason,
-        signature=error_signature,
+        signature=signature,
         bead_id=row.bead_id if row is not None else None,
         execution_id=run_id,
         count=row.count if row is not None else 0,

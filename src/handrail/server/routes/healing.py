@@ -6,6 +6,7 @@ The built-in agents use the memory through the engine itself; people correct and
 """
 
 from typing import Any
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -102,6 +103,7 @@ def report_from_sentry(data: dict[str, Any]) -> ErrorReport:
         traceback="\n".join(_format_traceback(exception) for exception in exceptions)[-100_000:],
         method=(request.method or "")[:NAME_CHARS_MAX],
         route=(event.transaction or request.url or "")[:2_000],
+        path=urlsplit(request.url or "").path[:2_000],
         status=status if status and 0 < status < 1_000 else 0,
         level=(event.level or "error")[:NAME_CHARS_MAX],
         release=(event.release or "")[:NAME_CHARS_MAX],

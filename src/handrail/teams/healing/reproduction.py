@@ -1,8 +1,8 @@
 """Reproduce a failure by a test that repeats the failed request, in the bead's own copy.
 
-The report names method and route, never the request itself: query and body may be anybody's
-secrets. So the request is an example for that route from the repository itself, or the bare route
-where it needs nothing more. It becomes a test file of the repository, which fails now, has to pass
+The report names method, path and route, never query and body, which may be anybody's secrets. So
+the request is an example for that path or route from the repository itself, or the bare path where
+it needs nothing more. It becomes a test file of the repository, which fails now, has to pass
 once the bug is fixed, and is committed together with the fix.
 
 A bead may name a test instead (`context.test`), which is run as it is.
@@ -16,7 +16,7 @@ from urllib.parse import unquote
 
 import msgspec
 
-from handrail.engine.services.bugs import normalize_route
+from handrail.engine.services.bug_signature import is_template, matches_route
 from handrail.kernel.decision import Value, prepare_types
 from handrail.teams.coding.failures import Failure, parse_tracebacks
 from handrail.teams.coding.workspace import NotAllowedError, Workspace
@@ -100,21 +100,22 @@ def build_reproduction(
     stored_value: object = context.get("error")
     error = cast("dict[str, Any]", stored_value) if isinstance(stored_value, dict) else {}
     method, route = str(error.get("method", "")), str(error.get("route", ""))
+    path = str(error.get("path") or route)
     if not route or not app:
         message = "the bead names no request that failed" if app else "the service names no app"
         raise NotAllowedError(
             f"{message}, and no test; give context.test, or a report with its route"
         )
-    route_examples = _load_examples(workspace, examples_file, method, route)
-    if not route_examples and (method != "GET" or "{}" in route):
+    route_examples = _load_examples(workspace, examples_file, method, route, path)
+    if not route_examples and (method != "GET" or is_template(path)):
         message = (
             f"'{examples_file}' has no request for {method} {route}, and the report has no query"
         )
         raise NotAllowedError(f"{message}; add one there, and file the bug again")
-    path, text = _build_test_file(app, title, route_examples or [RequestExample(path=route)])
-    name = path.removesuffix(".py").replace("/", ".")
+    test_path, text = _build_test_file(app, title, route_examples or [RequestExample(path=path)])
+    name = test_path.removesuffix(".py").replace("/", ".")
     return Reproduction(
-        command=f"python -m unittest {name}", label=f"{method} {route}", path=path, text=text
+        command=f"python -m unittest {name}", label=f"{method} {route}", path=test_path, text=text
     )
 
 
@@ -141,18 +142,18 @@ def is_same_failure(expected: Failure | None, actual: Failure) -> bool:
 
 
 def _load_examples(
-    workspace: Workspace, file: str, method: str, route: str
+    workspace: Workspace, file: str, method: str, route: str, path: str
 ) -> list[RequestExample]:
+    """Return the examples of the very path that failed, else those of its route."""
     if file not in workspace.files():
         return []
     try:
         examples = msgspec.json.decode(workspace.read(file), type=list[RequestExample])
     except (msgspec.DecodeError, NotAllowedError) as error:
         raise NotAllowedError(f"'{file}' has no examples that can be read: {error}") from None
-    matching = [
-        example
-        for example in examples
-        if (example.method, normalize_route(example.path)) == (method, route)
+    examples = [example for example in examples if example.method == method]
+    matching = [example for example in examples if example.path == path] or [
+        example for example in examples if matches_route(route, example.path)
     ]
     return matching[:EXAMPLES_MAX]
 
