@@ -85,8 +85,8 @@ VALUES = [
 ]
 
 
-def of(trace: str, **more: str) -> str:
-    return signature_of(ErrorReport(service="shop", traceback=trace, **more))
+def of(trace: str, error_type: str = "") -> str:
+    return signature_of(ErrorReport(service="shop", traceback=trace, type=error_type))
 
 
 @pytest.mark.parametrize("trace", TRACES, ids=NAMES)
@@ -106,11 +106,11 @@ def test_traces_of_different_languages_never_meet():
 def test_service_type_file_and_cause_tell_bugs_apart():
     trace = PYTHON.format(function="total", **VALUES[0])
     variants = [
-        of(trace, type="KeyError"),
-        of(trace.replace("KeyError", "TypeError"), type="TypeError"),
-        of(trace.replace("cart.py", "basket.py"), type="KeyError"),
+        of(trace, "KeyError"),
+        of(trace.replace("KeyError", "TypeError"), "TypeError"),
+        of(trace.replace("cart.py", "basket.py"), "KeyError"),
         signature_of(ErrorReport(service="billing", type="KeyError", traceback=trace)),
-        of(f"{trace.replace('KeyError', 'OSError')}\nWhile handling it:\n\n{trace}", type="KeyError"),
+        of(f"{trace.replace('KeyError', 'OSError')}\nWhile handling it:\n\n{trace}", "KeyError"),
     ]  # fmt: skip
     assert len(set(variants)) == len(variants)
     assert " | KeyError in <id>/shop/cart.py total | #" in variants[0]

@@ -110,11 +110,11 @@ def flask_shop(reporter: Reporter) -> Ask:
 
 
 def django_view(request: Any, kind: str, key: str) -> HttpResponse:
-    return HttpResponse(fail(kind, key))
+    return HttpResponse(fail(kind, key).encode())
 
 
 def django_status(request: Any, status: int, key: str) -> HttpResponse:
-    return HttpResponse("sorry", status=status)
+    return HttpResponse(b"sorry", status=status)
 
 
 urlpatterns = [

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from handrail.commits import PatchProposal
+from handrail.commits import PatchProposal, Repository
 from handrail.kernel.definition.limits import Constraints
 from handrail.teams.coding.failures import parse_tracebacks
 from handrail.teams.coding.workspace import NotAllowedError, Workspace
@@ -14,6 +14,7 @@ from handrail.teams.healing.reproduction import (
     is_same_failure,
     reported_failure,
 )
+from handrail.teams.healing.service import Service
 
 APP = "shop.app:app"
 EXAMPLES = """[
@@ -36,21 +37,29 @@ def shop(tmp_path: Path) -> Workspace:
     return Workspace(tmp_path, Constraints())
 
 
-def error(method: str, route: str) -> dict[str, object]:
-    return {"error": {"method": method, "route": route}}
+def error(method: str, route: str, path: str = "") -> dict[str, object]:
+    return {"error": {"method": method, "route": route, "path": path}}
 
 
-def shows(shop: Workspace, context: dict[str, object], title: str = "It fails", app: str = APP):
-    return build_reproduction(shop, context, title, app, "examples.json")
+def shows(
+    shop: Workspace,
+    context: dict[str, object],
+    title: str = "It fails",
+    app: str = APP,
+    test_commands: tuple[str, ...] = (),
+):
+    repository = Repository(url="/srv/git/shop.git")
+    service = Service(repository=repository, home="/x", app=app, test_commands=test_commands)
+    return build_reproduction(shop, context, title, service)
 
 
 def test_all_examples_of_the_route_become_tests_that_expect_their_answers(shop: Workspace):
     found = shows(shop, error("GET", "/orders/{}"))
     compile(found.text, found.path, "exec")
     assert found.text.count("    def test_") == 2
-    assert "self.assertEqual(json.loads(answer), {'n': 17})" in found.text
-    assert "self.assertEqual(json.loads(answer), [None, True])" in found.text
-    assert "self.assertEqual(told[0][:3], '201')" in found.text
+    assert "self.assertEqual(answer, {'n': 17})" in found.text
+    assert "self.assertEqual(answer, [None, True])" in found.text
+    assert "self.assertEqual(status, 201)" in found.text
     name = found.path.removesuffix(".py").replace("/", ".")
     assert found.command == f"python -m unittest {name}"
     assert shows(shop, error("GET", "/orders/{}")) == found, "the same file, not another one"
@@ -58,12 +67,23 @@ def test_all_examples_of_the_route_become_tests_that_expect_their_answers(shop: 
 
 def test_an_example_without_an_answer_must_only_not_be_an_error(shop: Workspace):
     found = shows(shop, error("POST", "/orders"))
-    assert "body = b'{\"n\": 1}'" in found.text
-    assert 'self.assertLess(told[0], "500", answer)' in found.text
+    assert "ask('POST', '/orders', '', b'{\"n\": 1}', 'application/json')" in found.text
+    assert "self.assertLess(status, 500, answer)" in found.text
 
 
 def test_a_bare_route_needs_no_example(shop: Workspace):
-    assert "'PATH_INFO': '/health'" in shows(shop, error("GET", "/health")).text.replace('"', "'")
+    assert "ask('GET', '/health')" in shows(shop, error("GET", "/health")).text
+
+
+def test_the_path_that_failed_comes_before_other_paths_of_its_template(shop: Workspace):
+    found = shows(shop, error("GET", "/orders/{order_id}", "/orders/17"))
+    assert found.text.count("    def test_") == 1
+    assert "'/orders/17'" in found.text
+    assert found.label == "GET /orders/{order_id}"
+    others = shows(shop, error("GET", "/orders/<int:order>", "/orders/99"))
+    assert others.text.count("    def test_") == 2
+    without_example = shows(shop, error("GET", "/people/{}", "/people/ana-7"))
+    assert "ask('GET', '/people/ana-7')" in without_example.text
 
 
 @pytest.mark.parametrize(
@@ -73,7 +93,10 @@ def test_a_bare_route_needs_no_example(shop: Workspace):
         (error("PUT", "/health"), APP, "no request for PUT /health"),
         ({}, APP, "the bead names no request that failed"),
         (error("GET", "/health"), "", "the service names no app"),
-        ({"test": "x; rm -r"}, APP, "the bead names no request that failed"),
+        ({"test": "x; rm -r"}, APP, "context.test 'x; rm -r' is not run"),
+        ({"test": "npm test; rm -r"}, APP, "`test_commands` of the service's file"),
+        ({"test": ["npm", "test"]}, APP, "is not run"),
+        ({"test": ""}, APP, "is not run"),
     ],
 )
 def test_what_cannot_be_made_again_is_told(shop: Workspace, context, app: str, told: str):
@@ -93,10 +116,22 @@ def test_examples_that_cannot_be_read_are_told(tmp_path: Path):
     [
         ("tests.test_a.A.test_b", "python -m unittest tests.test_a.A.test_b"),
         ("tests/test_a.py::test_b", "python -m pytest -q --tb=native tests/test_a.py::test_b"),
+        ("python -m unittest tests.test_a", "python -m unittest tests.test_a"),
+        ("python -m pytest -k 'a'", None),
+        ("npm test -- orders.test.js", "npm test -- orders.test.js"),
+        ("npm test -- $(id)", None),
+        ("npm testing", None),
+        ("go test ./...", None),
     ],
 )
-def test_a_test_that_the_bead_names_is_run_as_it_is(shop: Workspace, test: str, command: str):
-    found = shows(shop, {"test": test})
+def test_a_test_that_the_bead_names_is_run_as_it_is(
+    shop: Workspace, test: str, command: str | None
+):
+    if command is None:
+        with pytest.raises(NotAllowedError, match="is not run"):
+            shows(shop, {"test": test}, test_commands=("npm test",))
+        return
+    found = shows(shop, {"test": test}, test_commands=("npm test",))
     assert (found.command, found.path) == (command, "")
 
 

@@ -2,12 +2,14 @@
 
 The functional goal (`context.goal.command`) comes first, then `context.checks`; without either the
 tests that the folder has are found. A command is a list of words that no shell reads; `python` is
-the one that runs Handrail. A command that a constraint forbids is not run, and its check says so.
-On the sample, for which anybody may file beads, nothing but its tests is run.
+the workspace's own, by default the one that runs Handrail. A command that a constraint forbids is
+not run, and its check says so. On the sample, for which anybody may file beads, nothing but its
+tests is run.
 """
 
 import asyncio
 import importlib.util
+import os
 import re
 import shlex
 import sys
@@ -69,7 +71,8 @@ def detect_test_commands(workspace: Workspace) -> list[str]:
         return []
     pyproject_text = workspace.read("pyproject.toml") if "pyproject.toml" in files else ""
     wants_pytest = not files.isdisjoint(_PYTEST_FILES) or "[tool.pytest" in pyproject_text
-    if wants_pytest and importlib.util.find_spec("pytest") is not None:
+    is_ours = workspace.python == (sys.executable,)
+    if wants_pytest and (not is_ours or importlib.util.find_spec("pytest") is not None):
         return [PYTEST_COMMAND]
     return [UNITTEST_COMMAND]
 
@@ -96,8 +99,9 @@ async def run_check(workspace: Workspace, command: str, limits: CommandLimits) -
     """Run one command, if it may be run."""
     if reason := refusal_reason(workspace, command):
         return Check(command=command, exit_code=EXIT_REFUSED, stderr=reason)
-    args = _split_command(command)
-    completed = await run_command(args, workspace.root, limits=limits, variables=CHECK_VARIABLES)
+    args = _split_command(command, workspace.python)
+    variables = {**CHECK_VARIABLES, "PYTHONPATH": _import_path(workspace)}
+    completed = await run_command(args, workspace.root, limits=limits, variables=variables)
     return Check(
         command=command,
         exit_code=completed.exit_code,
@@ -112,17 +116,24 @@ def refusal_reason(workspace: Workspace, command: str) -> str:
     if workspace.is_sample and not TEST_COMMAND_PATTERN.fullmatch(command):
         return "not run: on the sample project only its tests are; set `workspaces` for others"
     try:
-        args = _split_command(command)
+        args = _split_command(command, workspace.python)
     except ValueError as error:
         return f"not run: it cannot be read ({error})"
     return "" if args else "not run: it is empty"
 
 
-def _split_command(command: str) -> list[str]:
+def _split_command(command: str, python: tuple[str, ...]) -> list[str]:
     args = shlex.split(command)
     if args and args[0] in ("python", "python3"):
-        args[0] = sys.executable
+        return [*python, *args[1:]]
     return args
+
+
+def _import_path(workspace: Workspace) -> str:
+    """Return where Python looks first: this folder, not the one that an environment installed the
+    same packages from."""
+    folders = [workspace.root, workspace.root / "src"]
+    return os.pathsep.join(str(folder) for folder in folders if folder.is_dir())
 
 
 def format_output(workspace: Workspace, completed: CompletedCommand, limits: CommandLimits) -> str:

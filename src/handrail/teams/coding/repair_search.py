@@ -155,7 +155,7 @@ def _copy_workspace(workspace: Workspace, folder: Path) -> Workspace:
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(source, target)
     constraints = Constraints(commands=workspace.constraints.commands)
-    return Workspace(folder, constraints, is_sample=workspace.is_sample)
+    return Workspace(folder, constraints, is_sample=workspace.is_sample, python=workspace.python)
 
 
 def generate_repairs(workspace: Workspace, failures: Iterable[Failure]) -> Iterator[Repair]:

@@ -11,6 +11,7 @@ This module runs no command; that is `checks.py`.
 import contextlib
 import hashlib
 import os
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -39,12 +40,21 @@ class NotAllowedError(Exception):
 class Workspace:
     """A folder, its constraints, and what was done to it in this dispatch."""
 
-    def __init__(self, root: Path, constraints: Constraints, *, is_sample: bool = False) -> None:
+    def __init__(
+        self,
+        root: Path,
+        constraints: Constraints,
+        *,
+        is_sample: bool = False,
+        python: tuple[str, ...] = (),
+    ) -> None:
         self.root, self.constraints, self.is_sample = (
             root.resolve(strict=True),
             constraints,
             is_sample,
         )
+        self.python = python or (sys.executable,)
+        """What `python` in a command stands for: the interpreter with the folder's packages."""
         self.written: dict[str, str] = {}
         """Path -> digest of what this dispatch wrote."""
         self.refused: list[str] = []

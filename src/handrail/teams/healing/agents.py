@@ -159,11 +159,11 @@ class HealingAgents:
         return await asyncio.to_thread(self._build_setup, dispatch, folder)
 
     def _build_setup(self, dispatch: Dispatch, folder: Path) -> ReproductionSetup:
-        workspace = Workspace(folder, self.service.constraints)
-        files = frozenset(workspace.files())
         service = self.service
+        workspace = Workspace(folder, service.constraints, python=service.python_command)
+        files = frozenset(workspace.files())
         failure_test = build_reproduction(
-            workspace, human_context(dispatch), dispatch.bead.title, service.app, service.examples
+            workspace, human_context(dispatch), dispatch.bead.title, service
         )
         if failure_test.path:
             workspace.write(failure_test.path, failure_test.text)
@@ -191,12 +191,8 @@ class HealingAgents:
             )
             return fail(f"{message}; it is mended, or needs what the report does not say")
         failure, reported = _last_failure(check), reported_failure(dispatch.bead.description)
-        if failure is not None and reported is not None and not is_same_failure(reported, failure):
-            mismatch = (
-                f"{setup.reproduction.label} fails, but with {_format_failure(failure)}, not "
-                f"with {_format_failure(reported)}"
-            )
-            return fail(f"{mismatch}; it is another bug", evidence=evidence)
+        if mismatch := _mismatch(setup, reported, failure):
+            return fail(mismatch, evidence=evidence)
         specialist = human_context(dispatch).get("specialist")
         role = specialist if specialist in INVESTIGATING_ROLES else "backend-engineer"
         where = f", with {_format_failure(failure)}" if failure is not None else ""
@@ -469,6 +465,20 @@ async def investigate_by_rules(
     return InvestigationResult(
         summary=repair.description, cause=cause, tried_repairs=search.tried_repairs
     )
+
+
+def _mismatch(setup: ReproductionSetup, reported: Failure | None, failure: Failure | None) -> str:
+    """Return why this failure is not the reported one; "" if it may be."""
+    if failure is None or (reported is not None and is_same_failure(reported, failure)):
+        return ""
+    if failure.exception == "ModuleNotFoundError":
+        python = " ".join(setup.workspace.python)
+        message = f"{setup.reproduction.label} cannot be asked: {failure.message}, with {python}"
+        return f"{message}; set `python` in the service's file to the one that has its packages"
+    if reported is None:
+        return ""
+    message = f"{setup.reproduction.label} fails, but with {_format_failure(failure)}, not with"
+    return f"{message} {_format_failure(reported)}; it is another bug"
 
 
 def _last_report_in_visit(dispatch: Dispatch) -> Result | None:
