@@ -20,6 +20,7 @@ from tests.cli.command_line import CommandResult, run_command
 from tests.cli.command_targets import isolate
 from tests.client.live_server import PATIENCE, Server
 from tests.docs import generated_parts as written
+from tests.teams.test_healing_frameworks import FLASK, make_repository
 
 from handrail.server.settings import DATABASE_DEFAULT
 from handrail.teams import install_teams
@@ -97,8 +98,12 @@ def write_files(page: str, folder: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_the_sessions_of_a_page_are_real(page: str, folder: Path):
+def test_the_sessions_of_a_page_are_real(page: str, folder: Path, monkeypatch: pytest.MonkeyPatch):
     write_files(page, folder)
+    if "heal-your-service" in page:  # in the clone of one
+        make_repository(folder.parent, FLASK)
+        monkeypatch.chdir(folder.parent / "work")
+        monkeypatch.setenv("HOME", str(folder))
     if "back-up" in page:  # of something
         Path(".handrail").mkdir()
         assert run_command("run", "helpdesk", "--database", DATABASE_DEFAULT).code == 0

@@ -130,6 +130,9 @@ TEMPLATES = {
     "fastapi": "/total/{name}",
     "starlette": "/total/{name}",
 }
+GREEN = (
+    "import unittest\n\n\nclass Prices(unittest.TestCase):\n    def test_it(self):\n        pass\n"
+)
 HOOK = "#!/bin/sh\nexec python3 -m compileall -q shop\n"
 
 
@@ -144,6 +147,8 @@ def make_repository(folder: Path, app: str, **examples: Any) -> Path:
         "shop/prices.py": PRICES,
         "shop/web.py": app,
         "examples.json": json.dumps([example]),
+        "tests/__init__.py": "",
+        "tests/test_prices.py": GREEN,
         ".githooks/pre-commit": HOOK,
     }
     for name, text in files.items():

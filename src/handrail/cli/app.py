@@ -14,6 +14,7 @@ from handrail.cli import (
     channel,
     database,
     guard,
+    heal,
     hook_group,
     local_commands,
     memory,
@@ -85,6 +86,7 @@ for command in (
     app.command(command.__name__.replace("_", "-"))(command)
 for name, group in (
     ("bead", runs.bead),
+    ("heal", heal.heal),
     ("hook", hook_group.hook_group),
     ("memory", memory.memory),
     ("token", admin.token),
