@@ -93,12 +93,16 @@ def test_exactly_the_last_lines_that_the_prompt_names_are_taken(name: str, place
 @pytest.mark.parametrize(("name", "place"), EVERYWHERE)
 def test_exactly_the_outcomes_that_the_schema_lists_are_taken(name: str, place: str):
     at = dispatch(standing(name, place))
-    shape = structured_answers.answer_schema(at)["properties"]
+    schema = structured_answers.answer_schema(at)
+    shape = schema["properties"]
+    marker = shape["marker"]["enum"][0] if "marker" in schema["required"] else ""
     outcomes, to = shape["outcome"]["enum"], shape.get("to", {}).get("enum", [])
     others = sorted({one for each in BUILTIN_IDS for one in places(each)} | set(STRANGERS))
     for outcome in Outcome:
         for target in others if outcome is Outcome.HANDOFF else [""]:
-            result = Result(outcome=outcome, to=target, reason="because", question="which?")
+            result = Result(
+                outcome=outcome, to=target, reason="because", question="which?", marker=marker
+            )
             listed = outcome in outcomes and (outcome is not Outcome.HANDOFF or target in to)
             assert taken(said(name, place, result)) is listed, (outcome, target)
 

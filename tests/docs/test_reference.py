@@ -44,7 +44,7 @@ MAKERS = {
 }
 """What makes a code, and which of its arguments is the code. Whatever else has one names it:
 `code=…`."""
-RETURNED = ("find_fault", "_find_handoff_fault", "_explain_loss")
+RETURNED = ("find_fault", "_find_handoff_fault", "_find_task_fault", "_explain_loss")
 """Functions that return a code first."""
 OF_DEFINITIONS = tuple(
     f"kernel/definition/{name}.py"

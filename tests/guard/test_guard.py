@@ -183,6 +183,7 @@ def test_a_report_can_be_had_at_any_time() -> None:
     assert timedelta(0) <= run.events[-1].at - run.events[0].at
 
 
+@pytest.mark.requirement("K35")
 def test_a_dry_run_ends_nothing_and_says_once_what_each_rule_would_have_ended() -> None:
     guard = Guard(StopRules(max_handoffs=20, max_steps=30), dry_run=True)
     with guard.run("r") as run:

@@ -60,6 +60,7 @@ def news_of(run: GuardedRun) -> list[News]:
     return [event.weighed.news for event in run.events if isinstance(event, Reported)]
 
 
+@pytest.mark.requirement("K34")
 def test_the_same_call_with_the_same_answer_ends_the_run_at_the_fourth_time() -> None:
     run = play([call("pwd"), *[call("ls")] * 10])
     assert (rule_of(run), steps_of(run)) == ("no_change", 5)

@@ -60,7 +60,8 @@ def protocol_lines(dispatch: DispatchView) -> tuple[str, ...]:
     workflow.
     """
     allowed, marker = dispatch.allowed, dispatch.briefing.marker
-    handoff_lines = [f"{HANDOFF_WORD}: {to}: {REASON_PLACEHOLDER}" for to in allowed.to]
+    targets = () if allowed.marker else allowed.to
+    handoff_lines = [f"{HANDOFF_WORD}: {to}: {REASON_PLACEHOLDER}" for to in targets]
     terminate_lines = (
         [f"{TERMINATE_MARKER}: {REASON_PLACEHOLDER}"]
         if Outcome.TERMINATE in allowed.outcomes
@@ -100,6 +101,8 @@ def _identity(dispatch: DispatchView) -> str:
 
 def _task_line(task: TaskBrief) -> str:
     facts = ["once in a run"] if task.once else []
+    facts += ["ends the run"] if task.ends else []
+    facts += [f"then to {task.then}"] if task.then else []
     facts += [f"reaches the phase '{task.milestone}'"] if task.milestone else []
     facts += [f"when {task.when}"] if task.when else []
     facts += ["done already"] if task.done and task.once else []

@@ -65,7 +65,7 @@ def answer_schema(dispatch: DispatchView) -> JsonSchema:
         "title": ANSWER_TOOL,
         "type": "object",
         "properties": properties,
-        "required": ["outcome", "text"],
+        "required": ["outcome", "text", *(["marker"] if allowed.marker else [])],
         "additionalProperties": False,
     }
 

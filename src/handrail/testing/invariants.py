@@ -29,7 +29,7 @@ from typing import Any, ClassVar, cast
 
 import msgspec
 
-from handrail.kernel.definition.model import NodeType, TerminalStatus
+from handrail.kernel.definition.model import REVIEW_STEP_ID, NodeType, TerminalStatus
 from handrail.kernel.definition.plan import Plan
 from handrail.kernel.result import Outcome
 from handrail.kernel.run import commands as c
@@ -329,6 +329,12 @@ class InvariantChecker:
         if not event.accepted:
             return
         expect(self._last_report is not None, "a handoff follows a result", event)
+        holds = self.run.positions[event.source].task
+        for task in self.plan.agents[event.source].tasks:
+            if task.id == holds:
+                ends = event.target == REVIEW_STEP_ID and self.plan.team.review is not None
+                expect(ends or not task.ends, "a task that ends the run is not handed on", event)
+                expect(task.then in ("", event.target), "a task leads where it says", event)
         for target, other in pairwise((*event.proposed, event.target)):
             edge = (event.source, target)
             ways = self.plan.agents[event.source].when_exhausted

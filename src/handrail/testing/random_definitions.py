@@ -32,6 +32,7 @@ SHARED_CONDITIONS = (
 )
 END_STATUSES = ("done_success", "done_success", "done_partial", "aborted_stuck")
 BLOCK_DEPTH_MAX = 2
+NARROW_CHANCE = 0.15
 EXTRA_EDGE_CHANCE = 0.3
 """Chance that a node has one more conditional edge, an agent one more handoff."""
 REDIRECT_CHANCE = 0.7
@@ -354,6 +355,7 @@ def random_team(
     document["agents"] = [_draw_agent(rng, name, handoffs[name], once=once) for name in names]
     if redirects:
         _add_redirects(rng, document)
+    _narrow_tasks(document)
     document["initial_phase"] = "begun" if rng.random() < 0.5 else ""
     document["stop_rules"] = _draw_team_limits(rng, hard=limits, soft=soft_limits)
     _hasten_soft_rules(rng, document)
@@ -369,6 +371,22 @@ def _hasten_soft_rules(rng: Random, document: dict[str, Any]) -> None:
         rules |= {"max_edge": rng.choice((1, 1, 2)), "repeat_limit": 2}
     if bends and rng.random() < 0.3:
         rules["same_error_limit"] = 1
+
+
+def _narrow_tasks(document: dict[str, Any]) -> None:
+    """Let some tasks leave their holder fewer answers (K33). The draw is the document's own, so
+    that what else a seed draws does not depend on it."""
+    rng = Random(repr(document))
+    review = document.get("review", {"after": []})
+    for agent in document["agents"]:
+        targets = [to for to in agent["hands_off_to"] if to != REVIEW_STEP_ID]
+        may_end = agent["id"] in (document.get("terminator"), *review["after"])
+        for task in agent.get("tasks", []):
+            draw = rng.random()
+            if draw < NARROW_CHANCE and may_end:
+                task["ends"] = True
+            elif draw < 2 * NARROW_CHANCE and targets:
+                task["then"] = rng.choice(targets)
 
 
 def _add_redirects(rng: Random, document: dict[str, Any]) -> None:

@@ -18,6 +18,10 @@ class TaskBrief(View):
     when: str
     milestone: str
     once: bool
+    ends: bool
+    """Whether its holder ends the run, and may not hand off."""
+    then: str
+    """The only agent that its holder hands off to; "" for any."""
     done: bool
 
 
@@ -88,10 +92,12 @@ class Briefing(View):
 
 
 class AllowedOutcomes(View):
-    """The outcomes that the agent may report; in a team also the agents that it may hand off to."""
+    """The outcomes that the agent may report; in a team also the agents that it may hand off to,
+    and the marker without which no handoff is accepted."""
 
     outcomes: tuple[str, ...]
     to: tuple[str, ...] = ()
+    marker: str = ""
 
 
 class BeadFile(View):

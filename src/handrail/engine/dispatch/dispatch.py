@@ -19,14 +19,13 @@ from typing import Any, cast
 from msgspec.structs import asdict
 
 from handrail.kernel.decision import Value
-from handrail.kernel.definition.certificate import allowed_targets
+from handrail.kernel.definition.certificate import allowed_targets, may_finish
 from handrail.kernel.definition.limits import WAIT_FIELDS
 from handrail.kernel.definition.model import REVIEW_STEP_ID, Agent, Task
 from handrail.kernel.definition.plan import Plan
 from handrail.kernel.run.events import Answered, Asked, Reported
 from handrail.kernel.run.measure import measure
 from handrail.kernel.run.state import PendingApproval, Position, Run, dispatch_id
-from handrail.kernel.run.team import may_finish
 from handrail.kernel.stop.ledger import Ledger, ResearchScores, find_edge
 from handrail.kernel.stop.rules import Nudge
 from handrail.store.beads import FileRow
@@ -315,11 +314,19 @@ def _allowed_outcomes(plan: Plan, run: Run, position: Position) -> AllowedOutcom
         waiting = ("waiting",) if used < config.max_waits else ()
         return AllowedOutcomes(outcomes=("success", "failure", *multi_dispatch, "ask", *waiting))
     agent = plan.agents[position.step_id]
+    task = next((task for task in agent.tasks if task.id == position.task), None)
     to = allowed_targets(plan.team, agent, to_review=True)
+    if task is not None and task.is_narrow:
+        to = (task.then,) if task.then else ()
     handoff = ("handoff",) if to else ()
-    terminate = ("terminate",) if may_finish(plan, agent) else ()
+    may_end = may_finish(plan.team, agent) and not (task is not None and task.then)
+    terminate = ("terminate",) if may_end else ()
     waiting = ("waiting",) if run.ledger.waits < run.limits.max_waits else ()
-    return AllowedOutcomes(outcomes=(*handoff, *terminate, "failure", "ask", *waiting), to=to)
+    return AllowedOutcomes(
+        outcomes=(*handoff, *terminate, "failure", "ask", *waiting),
+        to=to,
+        marker=agent.marker if task is not None and task.once and task.milestone else "",
+    )
 
 
 _NON_NUMERIC_LIMITS = ("constraints", "tool_limits", "evidence", "ladder", "profile")
@@ -410,6 +417,8 @@ def _tasks(agent: Agent, run: Run) -> tuple[TaskBrief, ...]:
             when=task.when,
             milestone=task.milestone,
             once=task.once,
+            ends=task.ends,
+            then=task.then,
             done=f"{agent.id}/{task.id}" in run.done,
         )
 

@@ -491,6 +491,12 @@ def allowed_targets(team: Team, agent: Agent, *, to_review: bool) -> tuple[str, 
     return (*agents, REVIEW_STEP_ID) if reviewed and to_review else agents
 
 
+def may_finish(team: Team, agent: Agent) -> bool:
+    """Whether the agent is the terminator, or reviewed: then a person has the last word."""
+    review = team.review
+    return agent.id == team.terminator or (review is not None and agent.id in review.after)
+
+
 def _redirects_beyond_handoffs(agent: Agent) -> set[str]:
     """Return the terminator if the agent reaches it by a redirect only (K30)."""
     return {*agent.when_exhausted.values()}.difference(agent.hands_off_to)
@@ -515,7 +521,8 @@ def bound_team(team: Team, limits: Limits, settings: Settings) -> Bound:
         _may_begin(limits)
         and not (limits.frees_visits and walk is None)
         and not any(
-            any(task.once for task in agent.tasks) or _redirects_beyond_handoffs(agent)
+            any(task.once or task.is_narrow for task in agent.tasks)
+            or _redirects_beyond_handoffs(agent)
             for agent in team.agents
         )
     )

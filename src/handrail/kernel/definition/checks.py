@@ -11,7 +11,7 @@ Each problem's hint says what to do; docs/definitions.md documents the codes.
 from collections import Counter
 from collections.abc import Iterator
 
-from handrail.kernel.definition.certificate import wait_seconds
+from handrail.kernel.definition.certificate import may_finish, wait_seconds
 from handrail.kernel.definition.condition import Condition
 from handrail.kernel.definition.context_keys import check_context_keys, declared_names
 from handrail.kernel.definition.graph import Graph, Link, handoff_distances
@@ -577,13 +577,13 @@ def _check_agents(team: Team) -> Iterator[DocumentProblem]:
                 )
         yield from _check_redirects(team, agent, f"$.agents[{i}].when_exhausted")
         yield from _check_tasks(agent, i, keys)
+        yield from _check_narrow_tasks(team, agent, i)
 
 
 def _check_redirects(team: Team, agent: Agent, path: str) -> Iterator[DocumentProblem]:
     """A redirect leads from an agent of `hands_off_to` to another, or to the terminator (K30)."""
-    redirects, targets = agent.when_exhausted, {*agent.hands_off_to}
-    if team.review is not None:
-        targets.discard(REVIEW_STEP_ID)  # a loop must not become a finished result
+    # Without the review: a loop must not become a finished result.
+    redirects, targets = agent.when_exhausted, _handoff_agents(team, agent)
     for target, other in redirects.items():
         for name in {target} - targets | {other} - targets - {team.terminator}:
             yield _problem(
@@ -617,6 +617,40 @@ def _check_tasks(agent: Agent, i: int, keys: frozenset[str] | None) -> Iterator[
     for j, task in enumerate(agent.tasks):
         if task.when.strip():
             yield from check_expression(task.when, f"$.agents[{i}].tasks[{j}].when", keys)
+
+
+def _check_narrow_tasks(team: Team, agent: Agent, i: int) -> Iterator[DocumentProblem]:
+    """A task that leaves its holder no answer could only end the run as `protocol` (K33)."""
+    for j, task in enumerate(agent.tasks):
+        path = f"$.agents[{i}].tasks[{j}]"
+        if task.ends and task.then:
+            yield _problem(
+                "bad_task_end",
+                f"{path}.then",
+                f"task '{task.id}' of '{agent.id}' ends the run and hands off to '{task.then}' too",
+                "leave one of the two out",
+            )
+        elif task.ends and not may_finish(team, agent):
+            yield _problem(
+                "bad_task_end",
+                f"{path}.ends",
+                f"task '{task.id}' ends the run, and '{agent.id}' may not: it is neither the "
+                "terminator nor in review.after",
+                "give the task to an agent that may end the run",
+            )
+        elif task.then and task.then not in _handoff_agents(team, agent):
+            yield _problem(
+                "bad_task_then",
+                f"{path}.then",
+                f"after task '{task.id}' '{agent.id}' hands off to '{task.then}', which is not in "
+                "its hands_off_to",
+                _one_of_hint(sorted(_handoff_agents(team, agent))),
+            )
+
+
+def _handoff_agents(team: Team, agent: Agent) -> set[str]:
+    targets = {*agent.hands_off_to}
+    return targets - {REVIEW_STEP_ID} if team.review is not None else targets
 
 
 def _check_reachability(team: Team) -> Iterator[DocumentProblem]:

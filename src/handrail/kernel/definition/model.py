@@ -158,13 +158,20 @@ class Workflow(Value, tag="workflow", tag_field="kind"):
 
 
 class Task(Value):
-    """A task that an agent of a team offers. `once`: done at most once in a run."""
+    """A task that an agent of a team offers. `once`: done at most once in a run. `ends` and `then`
+    leave its holder fewer answers: it ends the run, or hands off to that agent (K33)."""
 
     id: Name
     once: bool = False
     milestone: Text = ""
     when: Text = ""
+    ends: bool = False
+    then: Text = ""
     description: Text = ""
+
+    @property
+    def is_narrow(self) -> bool:
+        return self.ends or bool(self.then)
 
 
 class Agent(Value):

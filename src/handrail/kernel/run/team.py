@@ -7,11 +7,16 @@ own outcome ends a run, or the last line of its own text (`text_protocol.py`). A
 where `max_waits` allows it (`waits.py`). A handoff to a completed once-only task returns the
 earlier result to the source without a dispatch, and counts (K19).
 A handoff that a loop rule is against may lead elsewhere (`redirect.py`, K30).
+
+A task with `ends` or `then` leaves its holder fewer answers, any other is a fault (K33). Where such
+a task applies, it is handed over, whatever task the handoff names. A run gains no way
+that it had not without them, so certificate and measure stay true.
 """
 
 from msgspec.structs import replace
 
 from handrail.kernel.decision import Refusal, refuse
+from handrail.kernel.definition.certificate import may_finish
 from handrail.kernel.definition.limits import ASKS_MAX
 from handrail.kernel.definition.model import REVIEW_STEP_ID, Agent, Task, TerminalStatus
 from handrail.kernel.definition.plan import Plan
@@ -89,7 +94,7 @@ def report(builder: DecisionBuilder, position: Position, result: Result) -> Refu
             weighed=assessment,
             phase=milestone,
             phase_detail=detail if isinstance(detail, str) else "",
-            done=f"{agent.id}/{task.id}" if task is not None and task.once and not asking else "",
+            done=_spent_task(agent, task, result, milestone),
             asking=asking,
         )
     )
@@ -138,11 +143,14 @@ def _default_target(plan: Plan, agent: Agent) -> str:
 
 def find_fault(plan: Plan, run: Run, agent: Agent, result: Result) -> tuple[str, str] | None:
     """Return (code, message to the agent) for an invalid answer; None for a valid one."""
+    task = _find_task(agent, run.positions[agent.id].task)
+    if task is not None and (problem := _find_task_fault(agent, task, result)) is not None:
+        return problem
     if result.outcome is HANDOFF:
         return _find_handoff_fault(plan, agent, result)
     match result.outcome:
         case Outcome.TERMINATE:
-            if not may_finish(plan, agent):
+            if not may_finish(plan.team, agent):
                 authority = plan.team.terminator or "the reviewing person"
                 return "terminate_refused", (
                     f"'{agent.id}' may not end the run; only '{authority}' may. Hand off instead."
@@ -165,6 +173,22 @@ def find_fault(plan: Plan, run: Run, agent: Agent, result: Result) -> tuple[str,
                 "says_neither",
                 f"Say explicitly: hand off or terminate. You said {outcome_text}.",
             )
+
+
+def _find_task_fault(agent: Agent, task: Task, result: Result) -> tuple[str, str] | None:
+    """Return the fault of an answer that the task leaves no room for (K33)."""
+    handing_off, terminating = result.outcome is HANDOFF, result.outcome is TERMINATE
+    if task.ends and handing_off:
+        return "task_ends", f"Task '{task.id}' ends the run: terminate instead of handing off."
+    if task.then and (terminating or (handing_off and result.to != task.then)):
+        return "task_then", f"After task '{task.id}' hand off to '{task.then}', and nowhere else."
+    lacks_marker = bool(agent.marker) and result.marker != agent.marker
+    if handing_off and task.once and task.milestone and lacks_marker:
+        return (
+            "no_marker",
+            f"End your text with {agent.marker}: without it '{task.id}' is not done.",
+        )
+    return None
 
 
 def _find_wait_fault(run: Run, result: Result) -> tuple[str, str] | None:
@@ -195,12 +219,6 @@ def _find_handoff_fault(plan: Plan, agent: Agent, result: Result) -> tuple[str, 
             f"'{result.to}' has no task '{result.task[:100]}'; its tasks: {task_names}.",
         )
     return None
-
-
-def may_finish(plan: Plan, agent: Agent) -> bool:
-    """Whether the agent is the terminator, or reviewed: then a person has the last word."""
-    review = plan.team.review
-    return agent.id == plan.team.terminator or (review is not None and agent.id in review.after)
 
 
 def handle_fault(
@@ -256,6 +274,13 @@ def _reached_milestone(agent: Agent, task: Task | None, result: Result) -> str:
     return task.milestone
 
 
+def _spent_task(agent: Agent, task: Task | None, result: Result, milestone: str) -> str:
+    """The once-only task that this result does: by its milestone, if it has one; "" if none."""
+    if task is None or not task.once or result.outcome is ASK or task.milestone != milestone:
+        return ""
+    return f"{agent.id}/{task.id}"
+
+
 def _find_task(agent: Agent, task_id: str) -> Task | None:
     for task in agent.tasks:
         if task.id == task_id:
@@ -264,9 +289,20 @@ def _find_task(agent: Agent, task_id: str) -> Task | None:
 
 
 def choose_task(builder: DecisionBuilder, agent: Agent, task_id: str) -> Task | None:
-    """Return the named task; else the first open task that applies; else the first that applies."""
-    if task_id or not agent.tasks:
-        return _find_task(agent, task_id)
+    """Return the named task, unless a narrow one applies by its `when`; else the first open task
+    that applies; else the first that applies."""
+    named = _find_task(agent, task_id)
+    if named is not None and (named.is_narrow or not any(t.is_narrow for t in agent.tasks)):
+        return named
+    fitting = _fitting_tasks(builder, agent)
+    if named is not None:
+        return next((task for task in fitting if task.is_narrow and task.when.strip()), named)
+    open_tasks = [task for task in fitting if f"{agent.id}/{task.id}" not in builder.run.done]
+    return next(iter([*open_tasks, *fitting]), None)
+
+
+def _fitting_tasks(builder: DecisionBuilder, agent: Agent) -> list[Task]:
+    """Return the tasks whose `when` holds now."""
     context = {**builder.run.context, "phase": builder.run.phase}
     fitting: list[Task] = []
     for task in agent.tasks:
@@ -279,8 +315,7 @@ def choose_task(builder: DecisionBuilder, agent: Agent, task_id: str) -> Task | 
             )
         if condition.holds:
             fitting.append(task)
-    open_tasks = [task for task in fitting if f"{agent.id}/{task.id}" not in builder.run.done]
-    return next(iter([*open_tasks, *fitting]), None)
+    return fitting
 
 
 def _route(
@@ -364,7 +399,10 @@ def _request_review(
 def _hand_off(
     builder: DecisionBuilder, position: Position, result: Result, fired: list[FiredRule]
 ) -> None:
-    redirect = find_redirect(builder, builder.plan.agents[position.step_id], result, fired)
+    agent = builder.plan.agents[position.step_id]
+    holds = _find_task(agent, position.task)
+    is_narrow = holds is not None and holds.is_narrow  # such a task leads nowhere else
+    redirect = None if is_narrow else find_redirect(builder, agent, result, fired)
     if redirect is not None:
         result, fired = replace(result, to=redirect.target, task=""), []
     task = choose_task(builder, builder.plan.agents[result.to], result.task)
