@@ -10,6 +10,7 @@ import pytest
 from inline_snapshot import snapshot
 from tests.cli.command_line import run_command, write_definition
 from tests.engine.interactive_runs import run_to_end
+from tests.kernel import histories
 from tests.kernel.driven_run import chain, edge, node, team, workflow
 
 from handrail.cli.local_run import TerminalPerson, read_reply
@@ -86,7 +87,7 @@ def test_a_loop_ends_with_the_pattern_the_evidence_and_the_remedy():
             " repeat_limit",
             "  to allow more: Guard(StopRules(repeat_limit=5)) in a program under guard,"
             " stop_rules: {repeat_limit: 5} in a definition",
-            "  4 warnings",
+            "  4 warnings, 1 nudge",
         ]
     )
 
@@ -352,6 +353,21 @@ def test_everything_that_goes_wrong_on_the_way_is_shown():
         "you, answer: yes",
     ):
         assert told in out
+
+
+@pytest.mark.parametrize(
+    ("history", "line"),
+    [
+        ("redirected", "instead of researcher, by max_edge: need more facts"),
+        ("polled", ": waits for "),
+    ],
+)
+def test_what_comes_short_of_a_stop_is_shown(history: str, line: str):
+    formatter = EventFormatter(None, "team")
+    shown = [
+        text for event in histories.every()[history] for text, _ in formatter.format_event(event)
+    ]
+    assert any(line in text for text in shown), shown
 
 
 def test_a_plain_view_reads_the_terminal_too(monkeypatch: pytest.MonkeyPatch):

@@ -34,6 +34,7 @@ def test_a_stop_shows_what_was_alike_and_which_line_changes_it(site: Site):
     expect(rows.first).to_contain_text("clerk, send_mail: same arguments, same answer")
     expect(panel.locator(".stop-effects li")).to_have_text("send_mail of clerk steps 2, 3, 4")
     expect(panel).to_contain_text("Guard(StopRules(no_change_limit=5))")
+    expect(page.locator(".run-facts")).to_contain_text("1 nudge")
     assert not site.wrong
 
 

@@ -155,6 +155,7 @@ Stuck: planner and researcher handed over the same way 3 times in a row without 
 | handoffs | 6 |
 | transitions | 7 |
 | questions | 0 |
+| short of a stop | 1 nudge |
 | usage | 30 tokens, cost 1.5 |
 | last progress | none |
 
@@ -447,6 +448,19 @@ def test_the_report_has_counters_totals_times_and_usage():
     assert of.loop_counters["planner_to_researcher"].reasons == ("need more facts",) * 3
     assert of.profile == "strict"
     assert (of.attempts, of.retries) == ({"planner": 3, "researcher": 3}, {})
+
+
+@pytest.mark.requirement("S8", "K28", "K30", "K31")
+def test_a_report_tells_what_came_short_of_a_stop():
+    redirected = reported("redirected")
+    assert [one.to for one in redirected.redirects] == ["coder"]
+    assert redirected.totals.redirects == 1
+    assert "| 5 | planner | researcher | coder | max_edge |" in report_markdown(redirected)
+    assert reported("looping").totals.nudges == 1
+    assert "| short of a stop | 1 nudge |" in report_markdown(reported("looping"))
+    assert reported("polled").totals.waits > 1
+    assert f"{reported('polled').totals.waits} waits |" in report_markdown(reported("polled"))
+    assert "short of a stop" not in report_markdown(reported("reviewed"))
 
 
 @pytest.mark.requirement("S1", "H2.5")

@@ -23,6 +23,7 @@ from handrail.kernel.run.events import (
     TimedOut,
     Warned,
 )
+from handrail.views.report import format_ladder
 from handrail.views.stop_explanation import explain_stop
 
 if TYPE_CHECKING:
@@ -57,8 +58,9 @@ def summary_lines(report: "RunReport", bound: "Bound") -> Iterator[str]:
     stretches = f" in {totals.stretches} stretches" if totals.stretches > 1 else ""
     yield f"{used} {moves[0]}{stretches}, {format_duration(report.duration)}"
     yield from list(stop_lines(stop))[1:]  # the first is the rule
-    if report.warnings:
-        yield format_count(len(report.warnings), "warning")
+    warnings = format_count(len(report.warnings), "warning") if report.warnings else ""
+    if warnings or format_ladder(totals):
+        yield ", ".join(filter(None, (warnings, format_ladder(totals))))
 
 
 Style = Literal["move", "said", "doubt", "person", "good", "bad"]
@@ -105,11 +107,15 @@ class EventFormatter:
         if not event.accepted:
             return f"{INDENT}refused: {event.source} -> {event.target}", "doubt"
         why = f"{event.reason} (done before)" if event.already_done else event.reason
+        if event.proposed:
+            why = f"instead of {event.proposed[0]}, by {event.rule}: {event.reason}"
         return _format_move(self._next_move_number(), event.source, (event.target,), why)
 
 
 def _format_report(event: Reported) -> list[StyledLine]:
     text = first_line(event.result.text)
+    if event.wait is not None:
+        text = f"waits for {event.wait.waits_for}, until {format_time(event.wait.not_before)}"
     if event.phase:
         detail = f", {event.phase_detail}" if event.phase_detail else ""
         text = f"{text} [{event.phase}{detail}]"

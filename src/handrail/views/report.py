@@ -36,6 +36,7 @@ from handrail.views.view_types import (
     LastCommand,
     LastProgress,
     LoopCounter,
+    RedirectView,
     RunTotals,
     RunUsageView,
     RunWarning,
@@ -89,6 +90,7 @@ class RunReport(View):
     running: float
     usage: RunUsageView
     handoff_sequence: tuple[Handoff, ...]
+    redirects: tuple[RedirectView, ...]
     warnings: tuple[RunWarning, ...]
     iterations: tuple[Iteration, ...]
     transitions: tuple[TransitionView, ...]
@@ -108,6 +110,7 @@ def build_report(events: Sequence[RunEvent]) -> RunReport:
     handoffs = history.handoff_sequence(events)
     transitions = history.transitions(events)
     acts = history.human_acts(events)
+    redirects = history.redirects(events)
     return RunReport(
         run_id=run.id,
         bead_id=run.bead_id,
@@ -132,6 +135,9 @@ def build_report(events: Sequence[RunEvent]) -> RunReport:
             transitions=len(transitions),
             questions=run.approvals_opened,
             stretches=run.stretch,
+            nudges=stepping.count_nudges(events),
+            redirects=len(redirects),
+            waits=stepping.count_waits(events),
         ),
         last_progress=stepping.last_progress(events),
         final_agent=run.final_agent,
@@ -143,6 +149,7 @@ def build_report(events: Sequence[RunEvent]) -> RunReport:
         running=running,
         usage=run_usage(run.ledger),
         handoff_sequence=handoffs,
+        redirects=redirects,
         warnings=stepping.warnings(events),
         iterations=history.iterations(events),
         transitions=transitions,
@@ -261,10 +268,17 @@ def _facts_table(report: RunReport) -> str:
         ("handoffs", report.totals.handoffs),
         ("transitions", report.totals.transitions),
         ("questions", report.totals.questions),
+        ("short of a stop", format_ladder(report.totals)),
         ("usage", usage_text),
         ("last progress", f"step {last.step}: {', '.join(last.what)}" if last else "none"),
     ]
     return table(("what", "value"), [(name, value) for name, value in rows if value != ""])
+
+
+def format_ladder(totals: RunTotals) -> str:
+    """Return what came short of a stop: "2 nudges, 1 redirect"."""
+    counts = {"nudge": totals.nudges, "redirect": totals.redirects, "wait": totals.waits}
+    return ", ".join(f"{n} {noun}{'s' * (n != 1)}" for noun, n in counts.items() if n)
 
 
 def _sections(report: RunReport) -> Iterator[tuple[str, str]]:
@@ -290,6 +304,9 @@ def _sections(report: RunReport) -> Iterator[tuple[str, str]]:
         "Handoffs",
         _table_or_empty(("number", "from", "to", "reason", "task", "at"), handoff_rows),
     )
+    headers = ("step", "from", "proposed", "went to", "rule")
+    redirect_rows = [(r.step, r.from_, r.proposed, r.to, r.rule) for r in report.redirects]
+    yield "Redirects", _table_or_empty(headers, redirect_rows)
     yield (
         "Rounds of review",
         "\n\n".join(_iteration_section(iteration) for iteration in report.iterations),

@@ -33,6 +33,7 @@ from handrail.kernel.run.events import (
     Warned,
 )
 from handrail.kernel.run.state import dispatch_id
+from handrail.kernel.stop.news import News
 from handrail.views.view_types import LastCommand, LastProgress, RunWarning, Step, WouldHaveDone
 
 Events = Sequence[RunEvent]
@@ -204,6 +205,12 @@ def unguarded(events: Events) -> str:
 
 def count_nudges(events: Events) -> int:
     return sum(isinstance(event, Warned) and event.nudge is not None for event in events)
+
+
+def count_waits(events: Events) -> int:
+    return sum(
+        isinstance(event, Reported) and event.weighed.news is News.WAITING for event in events
+    )
 
 
 def would_have(events: Events) -> tuple[WouldHaveDone, ...]:

@@ -175,6 +175,9 @@ class RunTotals(View):
     transitions: int
     questions: int
     stretches: int
+    nudges: int
+    redirects: int
+    waits: int
 
 
 class Page(View, Generic[T]):

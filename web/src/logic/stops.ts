@@ -43,10 +43,9 @@ export function effectCalls(run: Run): [string, string, number[]][] {
   return [...calls.values()];
 }
 
-/** What the run was given before it was stopped, where the API tells: "2 nudges, 1 redirect". */
+/** What came short of a stop: "2 nudges, 1 redirect". */
 export function ladderCounts(run: Run): string {
-  const more: { nudges?: number; redirects?: unknown[]; waits?: { count: number } | null } = run as object;
-  return [counted(more.nudges ?? 0, "nudge"), counted(more.redirects?.length ?? 0, "redirect"), counted(more.waits?.count ?? 0, "wait")].filter(Boolean).join(", ");
+  return [counted(run.nudges, "nudge"), counted(run.redirects.length, "redirect"), counted(run.waits.count, "wait")].filter(Boolean).join(", ");
 }
 
 const counted = (n: number, noun: string): string => (n ? `${n} ${noun}${n === 1 ? "" : "s"}` : "");

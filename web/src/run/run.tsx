@@ -5,6 +5,7 @@ import { useQuery, type Concerns } from "../api/query";
 import type { Bead, DefinitionDocument, DefinitionView, Report, Run, Step, WholeRun, Why } from "../api/schema";
 import { kept } from "../logic/kept";
 import { standing, standingOf } from "../logic/replay";
+import { ladderCounts } from "../logic/stops";
 import { certificate, sentence, stateOf, withoutState } from "../logic/words";
 import { duration } from "../logic/time";
 import { setQuery, useRoute } from "../route";
@@ -85,6 +86,7 @@ function useKept<T>(value: T): T {
 function Head({ run, why, bead, document }: { run: Run; why: Why; bead: Bead; document: DefinitionDocument | undefined }) {
   const now = useNow();
   const asked = why.waiting.find((one) => one.code === "asked")?.hint.replace(/^answer /, "");
+  const counts = ladderCounts(run);
   const seconds = run.ended_at ? run.duration : (now - Date.parse(run.created_at)) / 1000;
   return (
     <header className="run-head">
@@ -121,6 +123,7 @@ function Head({ run, why, bead, document }: { run: Run; why: Why; bead: Bead; do
         <span>{run.total_steps} steps</span>
         {run.usage.tokens > 0 && <span>{run.usage.tokens.toLocaleString()} tokens</span>}
         {run.usage.cost > 0 && <span>cost {run.usage.cost.toFixed(2)}</span>}
+        {counts && <span>{counts}</span>}
         {run.dry_run && <span>dry run: no rule ends it</span>}
         {run.phase && <span>phase {run.phase.replaceAll("_", " ")}</span>}
       </p>

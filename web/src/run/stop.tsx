@@ -1,6 +1,6 @@
 /** Why a run stopped: the rule with its limit, and what the cited steps had in common, each beside what it was. */
 import type { Run, Step } from "../api/schema";
-import { citedEvents, effectCalls, ladderCounts, type Cited } from "../logic/stops";
+import { citedEvents, effectCalls, type Cited } from "../logic/stops";
 import { Icon } from "../ui/icons";
 
 const SHOWN = 8;
@@ -9,7 +9,6 @@ export function StopPanel({ run, steps }: { run: Run; steps: Step[] }) {
   const stop = run.stop;
   if (!stop || (stop.limit === null && !stop.remedy && !stop.effects.length)) return null;
   const cited = citedEvents(run, steps);
-  const counts = ladderCounts(run);
   return (
     <section className="panel stop" aria-label="Why it stopped">
       <h2>Why it stopped</h2>
@@ -29,7 +28,6 @@ export function StopPanel({ run, steps }: { run: Run; steps: Step[] }) {
             {stop.limit_name && <code>{stop.limit_name}</code>} {String(stop.limit)}, seen {String(stop.seen)}
           </Fact>
         )}
-        {counts && <Fact name="Before that">{counts}</Fact>}
       </dl>
       {cited.length > 0 && (
         <>
