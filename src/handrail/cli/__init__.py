@@ -41,18 +41,10 @@ def main() -> None:
         from handrail.cli.hook import main as answer_hook
 
         sys.exit(answer_hook(sys.argv[2:]))
-    _check_packages()
-    from typer import Abort, TyperException
-
-    from handrail.cli.app import app
-
+    is_complete = all(importlib.util.find_spec(name) for name in SERVER_PACKAGES)
     try:
         try:
-            code = app(standalone_mode=False)
-        except TyperException as error:
-            code = _print_usage_error(error)
-        except Abort:
-            code = 1
+            code = _run_app() if is_complete else _run_small_install()
         finally:
             sys.stdout.flush()  # here, where a full disk can still be reported
     except OSError as error:
@@ -63,15 +55,23 @@ def main() -> None:
     sys.exit(code)
 
 
-def _check_packages() -> None:
-    """Exit with the line that installs the other commands, where only the guard is installed."""
-    missing = next((name for name in SERVER_PACKAGES if not importlib.util.find_spec(name)), "")
-    if missing:
-        from handrail.engine.errors import install_hint
+def _run_small_install() -> int:
+    from handrail.cli.small_install import main as run
 
-        message = f"this needs the extra `server`, of which '{missing}' is not installed"
-        sys.stderr.write(f"handrail: {message}; {install_hint('server')}\n")
-        sys.exit(EXIT_WRONG_INPUT)
+    return run(sys.argv[1:], SERVER_PACKAGES)
+
+
+def _run_app() -> int:
+    from typer import Abort, TyperException
+
+    from handrail.cli.app import app
+
+    try:
+        return app(standalone_mode=False)
+    except TyperException as error:
+        return _print_usage_error(error)
+    except Abort:
+        return 1
 
 
 def _print_usage_error(error: "TyperException") -> int:

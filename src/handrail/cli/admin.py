@@ -9,7 +9,8 @@ import typer
 from handrail.api.operation import PersonRole, Role
 from handrail.cli import output
 from handrail.cli.arguments import AsJson, Database, Server, decode_argument, require_one_match
-from handrail.cli.command import InputError, command_group
+from handrail.cli.command import InputError
+from handrail.cli.command_group import command_group
 from handrail.cli.connection import load_settings, local_user, open_client, server_url
 
 if TYPE_CHECKING:

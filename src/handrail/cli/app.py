@@ -23,7 +23,7 @@ from handrail.cli import (
     replay,
     runs,
 )
-from handrail.cli.command import CommandGroup
+from handrail.cli.command_group import CommandGroup
 
 app = typer.Typer(
     name="handrail",

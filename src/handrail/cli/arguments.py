@@ -11,20 +11,19 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
-import typer
-
 from handrail.cli.command import InputError
 from handrail.cli.output import printable
+from handrail.cli.parameters import Argument, Option
 from handrail.kernel.definition.limits import PROFILES
 from handrail.kernel.definition.reader import parse_duration
 
 if TYPE_CHECKING:
     from handrail.client.clients import AsyncClient
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document on standard output.")]
+AsJson = Annotated[bool, Option("--json", help="Print one JSON document on standard output.")]
 Database = Annotated[
     str,
-    typer.Option(
+    Option(
         metavar="URL",
         help="sqlite:///FILE or postgresql://…; default: HANDRAIL_DATABASE, else the one in the "
         "folder .handrail.",
@@ -32,20 +31,20 @@ Database = Annotated[
 ]
 Server = Annotated[
     str,
-    typer.Option(
+    Option(
         metavar="URL",
         help="Use this server instead, with the token in HANDRAIL_TOKEN; default: HANDRAIL_SERVER.",
     ),
 ]
 RunId = Annotated[
-    str, typer.Argument(metavar="RUN", help="The run's id, or a unique beginning or end of it.")
+    str, Argument(metavar="RUN", help="The run's id, or a unique beginning or end of it.")
 ]
 Since = Annotated[
-    str, typer.Option(metavar="WHEN", help="Only runs since then: 2h or 7d ago, or a date.")
+    str, Option(metavar="WHEN", help="Only runs since then: 2h or 7d ago, or a date.")
 ]
 WorkflowName = Annotated[
     str,
-    typer.Option("--workflow", metavar="NAME", help="Only runs of this definition, by id or name."),
+    Option("--workflow", metavar="NAME", help="Only runs of this definition, by id or name."),
 ]
 RunStatusFilter = Literal[
     "running",

@@ -6,7 +6,7 @@ import typer
 
 from handrail.cli import output
 from handrail.cli.arguments import AsJson, Database, Server, decode_argument, take
-from handrail.cli.command import command_group
+from handrail.cli.command_group import command_group
 from handrail.cli.connection import open_client
 
 if TYPE_CHECKING:

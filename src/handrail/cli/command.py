@@ -3,17 +3,15 @@
 A command is one function in the module of its subject. Command modules are imported for every call,
 `handrail --help` too, so that at import time they need typer and the light modules here only; a
 command imports the engine, the server or the client in its body. No command imports another one.
+This module needs no typer: the small install runs commands without it.
 """
 
 import inspect
 import os
 import sys
-from collections.abc import Coroutine, Generator
+from collections.abc import Callable, Coroutine, Generator
 from contextlib import contextmanager
 from typing import Any
-
-import typer
-from typer.core import TyperGroup
 
 from handrail.cli.output import printable
 from handrail.client.errors import ClientError, UnreachableError
@@ -48,25 +46,14 @@ def file_as_input(label: str, hint: str) -> Generator[None]:
         raise InputError(f"{label}: {reason}; {hint}") from None
 
 
-class CommandGroup(TyperGroup):
-    """Runs the command that was called, and exits with the code that it returns."""
-
-    def invoke(self, ctx: Any) -> None:  # noqa: ANN401 - typer's class of it is private
-        try:
-            code = super().invoke(ctx)
-            if inspect.iscoroutine(code):
-                code = _run_coroutine(code)
-        except (InputError, StoreError, ClientError) as error:
-            path = ctx.command_path.removeprefix(ctx.find_root().info_name)
-            print_error(f"{path} {ctx.invoked_subcommand or ''}".strip(), describe_error(error))
-            code = EXIT_FAILED if _is_failure(error) else EXIT_WRONG_INPUT
-        raise typer.Exit(code or 0)
-
-
-def command_group(help_text: str) -> typer.Typer:
-    return typer.Typer(
-        cls=CommandGroup, rich_markup_mode=None, no_args_is_help=True, help=help_text
-    )
+def execute(command: Callable[[], Any], name: Callable[[], str]) -> int:
+    """Call the command, await it, print its error in one line; return the exit code."""
+    try:
+        code = command()
+        return (_run_coroutine(code) if inspect.iscoroutine(code) else code) or 0
+    except (InputError, StoreError, ClientError) as error:
+        print_error(name(), describe_error(error))
+        return EXIT_FAILED if _is_failure(error) else EXIT_WRONG_INPUT
 
 
 def _run_coroutine(command: Coroutine[Any, Any, int | None]) -> int | None:

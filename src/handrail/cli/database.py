@@ -11,7 +11,8 @@ import typer
 
 from handrail.cli import output
 from handrail.cli.arguments import AsJson, Database, decode_argument
-from handrail.cli.command import EXIT_FAILED, CommandGroup, InputError, as_input_error
+from handrail.cli.command import EXIT_FAILED, InputError, as_input_error
+from handrail.cli.command_group import CommandGroup
 from handrail.cli.connection import open_database
 from handrail.kernel.definition.reader import parse_duration
 

@@ -6,8 +6,6 @@ from pathlib import Path
 from typing import Annotated
 from urllib.parse import urlsplit
 
-import typer
-
 from handrail.cli import output
 from handrail.cli.arguments import (
     AsJson,
@@ -27,6 +25,7 @@ from handrail.cli.command import (
     print_error,
 )
 from handrail.cli.connection import PATIENCE_SECONDS, ensure_database, load_settings, server_url
+from handrail.cli.parameters import Argument, Option
 from handrail.cli.run_view import stop_lines
 from handrail.client.errors import ClientError
 from handrail.guard import Guard, GuardedRun
@@ -37,7 +36,7 @@ from handrail.store.rows import StoreError
 from handrail.views.report import RunReport
 
 DryRun = Annotated[
-    bool, typer.Option("--dry-run", help="Stop nothing; say what would have been stopped.")
+    bool, Option("--dry-run", help="Stop nothing; say what would have been stopped.")
 ]
 RECORDING_ROLE = "operator"
 """The least role that may report a guarded run to a server."""
@@ -46,18 +45,18 @@ RECORDING_ROLE = "operator"
 def guard(
     target: Annotated[
         str,
-        typer.Argument(
+        Argument(
             metavar="MODULE:OBJECT",
             help="A function, or a team of LangGraph, Strands, OpenAI Agents, Pydantic AI, "
             "AutoGen, Agent Framework or CrewAI.",
         ),
     ],
     input_text: Annotated[
-        str, typer.Option("--input", metavar="TEXT", help="The team's input; @FILE reads it.")
+        str, Option("--input", metavar="TEXT", help="The team's input; @FILE reads it.")
     ] = "",
-    name: Annotated[str, typer.Option(help="The definition's name; default: MODULE:OBJECT.")] = "",
+    name: Annotated[str, Option(help="The definition's name; default: MODULE:OBJECT.")] = "",
     rules: Annotated[
-        str, typer.Option(metavar="FILE", help="A file with stop rules, or the name of a profile.")
+        str, Option(metavar="FILE", help="A file with stop rules, or the name of a profile.")
     ] = "",
     dry_run: DryRun = False,
     database: Database = "",

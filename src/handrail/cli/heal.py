@@ -7,7 +7,8 @@ import typer
 
 from handrail.cli import output
 from handrail.cli.arguments import AsJson
-from handrail.cli.command import InputError, as_input_error, command_group
+from handrail.cli.command import InputError, as_input_error
+from handrail.cli.command_group import command_group
 from handrail.cli.connection import load_settings
 
 SERVICE_FILE = "service.yaml"

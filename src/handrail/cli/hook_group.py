@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from handrail.cli.command import CommandGroup
+from handrail.cli.command_group import CommandGroup
 from handrail.hook.options import OPTION_HELP
 
 Record = Annotated[str, typer.Option(metavar="URL", help=OPTION_HELP["record"])]

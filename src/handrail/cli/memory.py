@@ -15,7 +15,7 @@ from handrail.cli.arguments import (
     decode_argument,
     require_one_match,
 )
-from handrail.cli.command import command_group
+from handrail.cli.command_group import command_group
 from handrail.cli.connection import open_client
 
 if TYPE_CHECKING:

@@ -3,6 +3,7 @@
 On a terminal within its width, else in full.
 """
 
+import importlib.util
 import os
 import re
 import sys
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from handrail.kernel.definition.certificate import Bound
     from handrail.kernel.definition.model import DocumentProblem
 
+HAS_RICH = importlib.util.find_spec("rich") is not None
+"""Rich colours terminals and folds tables there; the small install goes without."""
 _UNITS = (("d", 86400), ("h", 3600), ("min", 60))
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
@@ -189,12 +192,15 @@ def _with_all_fields(value: object) -> object:
 
 
 def print_table(table: TextTable) -> None:
-    from rich.table import Table
-
     rows = list(table.rows)
     if not rows and table.empty and is_terminal():
         print_line(table.empty)
         return
+    if not HAS_RICH:
+        _print_plain_table(table.heads, rows)
+        return
+    from rich.table import Table
+
     grid = Table(*table.heads, box=None, padding=(0, 2, 0, 0), pad_edge=False)
     for number, column in enumerate(grid.columns):
         column.overflow, column.no_wrap = "fold", number < table.no_wrap_columns
@@ -210,8 +216,20 @@ def print_table(table: TextTable) -> None:
         print(line.rstrip())
 
 
+def _print_plain_table(heads: Sequence[str], rows: Iterable[Sequence[Cell]]) -> None:
+    lines = [heads, *([cell if isinstance(cell, str) else cell[0] for cell in row] for row in rows)]
+    texts = [[one_line(cell) for cell in line] for line in lines]
+    widths = [max(map(len, column)) for column in zip(*texts, strict=True)]
+    for line in texts:
+        cells = (cell.ljust(width) for cell, width in zip(line, widths, strict=True))
+        print("  ".join(cells).rstrip())
+
+
 def print_line(text: str, style: str = "") -> None:
     """Print a line, however long: the terminal wraps it."""
+    if not HAS_RICH:
+        print(printable(text))
+        return
     console().print(_styled(printable(text), style), soft_wrap=True)
 
 

@@ -8,8 +8,6 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-import typer
-
 from handrail.cli import output
 from handrail.cli.arguments import (
     PAGE_ITEMS,
@@ -22,6 +20,7 @@ from handrail.cli.arguments import (
 )
 from handrail.cli.command import InputError
 from handrail.cli.connection import open_client
+from handrail.cli.parameters import Argument, Option
 
 if TYPE_CHECKING:
     from handrail.client.clients import AsyncClient
@@ -38,23 +37,19 @@ VERDICT_STYLES = {"sooner": "yellow", "beyond": "cyan", "unlike": "red"}
 
 TraceFiles = Annotated[
     bool,
-    typer.Option(
-        "--traces", help="Take runs that other programs recorded: .jsonl, .jsonl.gz, .json."
-    ),
+    Option("--traces", help="Take runs that other programs recorded: .jsonl, .jsonl.gz, .json."),
 ]
 TraceProfile = Annotated[
     Literal["observed", "conversation", "strict", "yolo"],
-    typer.Option(
-        "--profile", help="With --traces: the profile that fills what --rules leave open."
-    ),
+    Option("--profile", help="With --traces: the profile that fills what --rules leave open."),
 ]
 TraceViewOption = Annotated[
     Literal["A", "B"],
-    typer.Option("--view", help="With --traces: what messages alone show, or what the host knows."),
+    Option("--view", help="With --traces: what messages alone show, or what the host knows."),
 ]
 TraceRules = Annotated[
     str,
-    typer.Option(
+    Option(
         "--rules",
         metavar="FILE|PROFILE",
         help="With --traces: the rules in force, a file with fields of stop_rules or a profile.",
@@ -62,21 +57,21 @@ TraceRules = Annotated[
 ]
 TraceFormatOption = Annotated[
     Literal["neutral", "openai", "autogen", "otlp"] | None,
-    typer.Option("--format", help="With --traces: their format; default: recognised."),
+    Option("--format", help="With --traces: their format; default: recognised."),
 ]
 
 
 async def replay(
     runs: Annotated[
         list[str] | None,
-        typer.Argument(
+        Argument(
             metavar="RUN…",
             help="Run ids, or unique beginnings or ends of them; with --traces, files.",
         ),
     ] = None,
     rules: Annotated[
         str,
-        typer.Option(
+        Option(
             metavar="FILE|PROFILE", help="A file with fields of stop_rules, or a profile's name."
         ),
     ] = "",
@@ -86,9 +81,7 @@ async def replay(
     trace_format: TraceFormatOption = None,
     workflow: Annotated[
         str,
-        typer.Option(
-            metavar="NAME", help="Instead of RUN: the newest ended runs of this definition."
-        ),
+        Option(metavar="NAME", help="Instead of RUN: the newest ended runs of this definition."),
     ] = "",
     database: Database = "",
     server: Server = "",
@@ -255,16 +248,16 @@ def _format_savings(savings: "Savings") -> str:
 async def tune(
     definition: Annotated[
         list[str] | None,
-        typer.Argument(
+        Argument(
             metavar="DEFINITION",
             help="A definition, by id or name; default: all of them. With --traces, files.",
         ),
     ] = None,
     share: Annotated[
-        float, typer.Option(min=0, max=1, help="The share of good runs that a limit may cut.")
+        float, Option(min=0, max=1, help="The share of good runs that a limit may cut.")
     ] = 0.0,
     runs: Annotated[
-        int, typer.Option(min=1, max=500, help="How many ended runs to use, the newest first.")
+        int, Option(min=1, max=500, help="How many ended runs to use, the newest first.")
     ] = 100,
     traces: TraceFiles = False,
     rules: TraceRules = "",

@@ -26,7 +26,8 @@ from handrail.cli.arguments import (
     parse_since,
     read_context,
 )
-from handrail.cli.command import EXIT_FAILED, InputError, command_group
+from handrail.cli.command import EXIT_FAILED, InputError
+from handrail.cli.command_group import command_group
 from handrail.cli.connection import open_client
 from handrail.cli.run_view import stop_lines, summary_lines, waiting_lines
 from handrail.client.errors import NotFoundError

@@ -149,6 +149,8 @@ def _locate_duplicate(text: str, key: str) -> _DocumentError:
     except _DocumentError as error:
         if error.problem.code == "duplicate_key":
             return error
+    except ModuleNotFoundError:
+        pass  # where no YAML is read, the place stays unknown
     return _duplicate_error(key, "$", "somewhere")
 
 
