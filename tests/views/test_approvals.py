@@ -3,11 +3,11 @@
 from datetime import timedelta
 
 import pytest
-from tests.kernel.driven_run import ANA, OLA, DrivenRun, chain, node, team
+from tests.kernel.driven_run import ANA, OLA, DrivenRun, chain, node, red, team
 
 from handrail.kernel.result import Outcome
 from handrail.kernel.run import commands as c
-from handrail.views.approvals import approvals
+from handrail.views.approvals import ATTEMPTS_SHOWN_MAX, OUTPUT_CHARS_MAX, approvals
 
 
 @pytest.mark.requirement("L6.4", "L11.8")
@@ -34,6 +34,43 @@ def test_an_escalation_carries_its_dossier() -> None:
     ]
     assert approval.attempt_history[0].text == "compile error in a.py"
     assert any(step.startswith("revise") for step in approval.proposed_next_steps)
+
+
+@pytest.mark.requirement("L6.4", "L11.8")
+def test_an_escalation_tells_every_visit_and_the_last_failing_output() -> None:
+    run = DrivenRun(
+        chain(node("a"), node("test", max_attempts=1, on_failure={"rework": "a", "max": 2}))
+    )
+    for output in ("red 0", "red 1", "red 2"):
+        run.succeed("a")
+        run.fail("test", text=output, evidence=red("pytest", f"long\n{output}"))
+    (approval,) = approvals(run.events)
+    tried = [(a.visit, a.n, a.text) for a in approval.attempt_history]
+    assert tried == [(1, 1, "red 0"), (2, 1, "red 1"), (3, 1, "red 2")]
+    check = approval.failed_check
+    assert check is not None
+    assert (check.command, check.output) == ("pytest", "long\nred 2")
+    assert (check.node_id, check.agent) == ("test", "test-1")
+
+
+def test_the_latest_attempts_of_a_node_that_was_visited_often_are_shown() -> None:
+    run = DrivenRun(chain(node("a"), node("b", on_failure={"rework": "a", "max": 100})))
+    for _ in range(101):
+        run.succeed("a")
+        run.fail("b")
+    (approval,) = approvals(run.events)
+    assert len(approval.attempt_history) == ATTEMPTS_SHOWN_MAX
+    assert approval.attempt_history[-1].visit == 101
+
+
+@pytest.mark.requirement("L6.4")
+def test_output_that_is_shown_ends_where_the_failure_does() -> None:
+    run = DrivenRun(chain(node("a", max_attempts=1)))
+    run.fail("a", evidence=red("make", "x" * OUTPUT_CHARS_MAX + "the end"))
+    (approval,) = approvals(run.events)
+    assert approval.failed_check is not None
+    assert len(approval.failed_check.output) == OUTPUT_CHARS_MAX
+    assert approval.failed_check.output.endswith("the end")
 
 
 @pytest.mark.requirement("L11.6")

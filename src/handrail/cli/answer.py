@@ -131,7 +131,14 @@ def _approval_lines(approval: "Approval") -> list[str]:
     """Return the result above, the question below it, and the possible answers."""
     lines = [f"  | {line}" for line in approval.result.splitlines()]
     for attempt in approval.attempt_history:
-        lines.append(f"  attempt {attempt.n} by {attempt.agent}: {attempt.outcome}: {attempt.text}")
+        visit = f"visit {attempt.visit}, " if approval.attempt_history[-1].visit > 1 else ""
+        who = f"{visit}attempt {attempt.n} by {attempt.agent}"
+        lines.append(f"  {who}: {attempt.outcome}: {attempt.text}")
+    if (check := approval.failed_check) is not None:
+        lines.append(
+            f"  last failed check, at {check.node_id}: {check.command}: exit code {check.exit_code}"
+        )
+        lines += [f"  | {line}" for line in check.output.splitlines()]
     lines.append(f"{approval.type.value} at {approval.node_id}: {approval.question}")
     lines += [f"  {step}" for step in approval.proposed_next_steps]
     answer_line = f"answered by {approval.by}: {approval.decision} {approval.answer}".rstrip()

@@ -1,7 +1,8 @@
 """The view of an approval: its text, its subject, and what led to it (L6.4).
 
 It is built from the events, so that a settled approval can be shown too. An escalation carries its
-dossier: the cause, every attempt of the visit with its outcome, and the possible next steps.
+dossier: the cause, every attempt of every visit with its outcome, the last check of the run that
+failed, and the possible next steps.
 """
 
 from datetime import datetime
@@ -12,6 +13,7 @@ from handrail.kernel.run.events import (
     Answered,
     Asked,
     Faulted,
+    HandedOff,
     Lost,
     Moved,
     Offered,
@@ -29,14 +31,38 @@ from handrail.views.steps import Events
 ApprovalStatus = Literal["open", "answered", "void", "expired"]
 
 
+ATTEMPTS_SHOWN_MAX = 100
+"""Of a node that was tried more often, the latest attempts are shown."""
+OUTPUT_CHARS_MAX = 4_000
+
+
 class ApprovalAttempt(Value):
-    """One dispatch of the visit that the approval is about."""
+    """One dispatch to the node that the approval is about: attempt `n` of its `visit`, from 1."""
 
     n: int
+    visit: int
     agent: str
     outcome: str
     text: str
     at: datetime
+
+
+class FailedCheck(Value):
+    """A check that failed, with the end of its output."""
+
+    command: str
+    exit_code: int
+    output: str
+    node_id: str
+    agent: str
+    at: datetime
+
+
+class Dossier(Value):
+    """What led to an approval."""
+
+    attempts: tuple[ApprovalAttempt, ...] = ()
+    failed_check: FailedCheck | None = None
 
 
 class Approval(Value):
@@ -70,6 +96,8 @@ class Approval(Value):
     quorum: int = 1
     approved_by: tuple[str, ...] = ()
     waits_for: tuple[str, ...] = ()
+    failed_check: FailedCheck | None = None
+    """Of an escalation: the last check of the run that failed."""
 
 
 def allowed_approvers(pending: PendingApproval) -> tuple[str, ...]:
@@ -117,6 +145,7 @@ def _build_approval(
     answer_event = settling_event if isinstance(settling_event, Answered) else None
     shown_event = events[pending.result - 1] if pending.result else None
     is_escalation = pending.kind is ApprovalKind.ESCALATION
+    led_to = dossier(events[:asked_index], pending)
     return Approval(
         id=pending.id,
         type=pending.kind,
@@ -129,7 +158,8 @@ def _build_approval(
         result=shown_event.result.text if isinstance(shown_event, Reported) else "",
         digest=pending.digest,
         failure_reason=pending.text if is_escalation else "",
-        attempt_history=_attempts(events[:asked_index], pending.step_id),
+        attempt_history=led_to.attempts,
+        failed_check=led_to.failed_check,
         proposed_next_steps=next_steps(pending),
         created_at=pending.asked_at,
         deadline=run.pending_approvals.get(pending.id, pending).deadline,
@@ -173,23 +203,61 @@ def _status(run: Run, pending: PendingApproval, settling_event: RunEvent | None)
     return "expired" if settling_event is None and is_expired else "void"
 
 
+def dossier(events: Events, pending: PendingApproval) -> Dossier:
+    """Return what led to the approval, which was asked after these events."""
+    is_escalation = pending.kind is ApprovalKind.ESCALATION
+    return Dossier(
+        attempts=_attempts(events, pending.step_id),
+        failed_check=_last_failed_check(events) if is_escalation else None,
+    )
+
+
 def _attempts(events: Events, step_id: str) -> tuple[ApprovalAttempt, ...]:
-    """Return the attempts of the last visit of the step."""
+    """Return the latest attempts of the step, each with the number of its visit."""
     attempts: list[ApprovalAttempt] = []
-    number = 0
+    number, visit = 0, 1
+    is_visited = False
     for event in events:
-        if isinstance(event, Moved) and step_id in event.enters:
-            attempts, number = [], 0
+        if _enters(event, step_id):
+            visit += is_visited
+            is_visited = False
         elif isinstance(event, Offered) and event.step_id == step_id:
-            number = event.attempt
+            number, is_visited = event.attempt, True
         elif isinstance(event, Reported | Faulted | Lost | TimedOut) and event.step_id == step_id:
             outcome, text = _outcome_and_text(event)
             attempts.append(
                 ApprovalAttempt(
-                    n=number, agent=event.agent, outcome=outcome, text=text, at=event.at
+                    n=number,
+                    visit=visit,
+                    agent=event.agent,
+                    outcome=outcome,
+                    text=text,
+                    at=event.at,
                 )
             )
-    return tuple(attempts)
+    return tuple(attempts[-ATTEMPTS_SHOWN_MAX:])
+
+
+def _enters(event: RunEvent, step_id: str) -> bool:
+    if isinstance(event, HandedOff):
+        return event.accepted and event.target == step_id
+    return isinstance(event, Moved) and step_id in event.enters
+
+
+def _last_failed_check(events: Events) -> FailedCheck | None:
+    for event in reversed(events):
+        if isinstance(event, Reported | Faulted):
+            for check in reversed(event.result.evidence.checks):
+                if check.exit_code:
+                    return FailedCheck(
+                        command=check.command,
+                        exit_code=check.exit_code,
+                        output=check.stderr[-OUTPUT_CHARS_MAX:],
+                        node_id=event.step_id,
+                        agent=event.agent,
+                        at=event.at,
+                    )
+    return None
 
 
 def _outcome_and_text(event: Reported | Faulted | Lost | TimedOut) -> tuple[str, str]:

@@ -120,12 +120,21 @@ function Dossier({ approval, run, bead }: { approval: Approval; run: Run | undef
           {attempts.map((one, n) => (
             <li key={n}>
               <span className="faint">
-                attempt {one.n}, {agentName(one.agent)}, {one.outcome}, <Moment at={one.at} />
+                {(attempts.at(-1)?.visit ?? 1) > 1 && `visit ${one.visit}, `}attempt {one.n}, {agentName(one.agent)}, {one.outcome}, <Moment at={one.at} />
               </span>
               <AgentText text={one.text} />
             </li>
           ))}
         </ol>
+      )}
+      {approval.failed_check && (
+        <>
+          <h3>The last check that failed</h3>
+          <p>
+            <code>{approval.failed_check.command}</code> ✕ exit code {approval.failed_check.exit_code}, at {approval.failed_check.node_id}
+          </p>
+          {approval.failed_check.output && <pre tabIndex={0}>{approval.failed_check.output}</pre>}
+        </>
       )}
       {rounds.length > 1 && (
         <>

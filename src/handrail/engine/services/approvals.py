@@ -21,7 +21,7 @@ from handrail.engine.pagination import check_cursor, check_limit, refuse_cursor
 from handrail.engine.queries.runs import RunReader, read_events
 from handrail.kernel.decision import Refusal
 from handrail.kernel.run import commands as c
-from handrail.kernel.run.events import Reported
+from handrail.kernel.run.events import Asked, Reasked, Reported
 from handrail.kernel.run.human_commands import check_may_answer
 from handrail.kernel.run.state import ApprovalKind, PendingApproval, Person, Run
 from handrail.store.notifications import APPROVAL_LINKS_MAX, AnswerLinkRow
@@ -29,10 +29,11 @@ from handrail.store.rows import ApprovalRow, iso, parse_iso
 from handrail.store.store import Store
 from handrail.views.approvals import (
     Approval,
-    ApprovalAttempt,
     ApprovalStatus,
+    Dossier,
     allowed_approvers,
     approvals,
+    dossier,
     missing_approvers,
     next_steps,
 )
@@ -185,6 +186,7 @@ def _to_approvals(store: Store, rows: list[ApprovalRow]) -> list[Approval]:
 def _to_approval(store: Store, row: ApprovalRow, run: Run | None) -> Approval:
     pending = run.pending_approvals.get(row.id) if run is not None else None
     is_escalation = row.type == ApprovalKind.ESCALATION
+    led_to = _dossier(store, run, pending) if run and pending else Dossier()
     status: ApprovalStatus = APPROVAL_STATUSES[APPROVAL_STATUSES.index(row.status)]  # pyright: ignore[reportArgumentType] - it is one
     return Approval(
         id=row.id,
@@ -198,7 +200,8 @@ def _to_approval(store: Store, row: ApprovalRow, run: Run | None) -> Approval:
         result=_subject_text(store, row.execution_id, pending) if pending is not None else "",
         digest=row.digest,
         failure_reason=row.question if is_escalation else "",
-        attempt_history=_attempt_history(store, run, pending) if run and pending else (),
+        attempt_history=led_to.attempts,
+        failed_check=led_to.failed_check,
         proposed_next_steps=next_steps(pending) if pending is not None else (),
         created_at=parse_iso(row.created_at),
         deadline=pending.deadline if pending is not None else parse_iso(row.deadline),
@@ -231,17 +234,17 @@ def _subject_text(store: Store, run_id: str, pending: PendingApproval) -> str:
     return event.result.text if isinstance(event, Reported) else ""
 
 
-def _attempt_history(
-    store: Store, run: Run, pending: PendingApproval
-) -> tuple[ApprovalAttempt, ...]:
-    """The attempts that led to the approval; an approval node has none."""
+def _dossier(store: Store, run: Run, pending: PendingApproval) -> Dossier:
+    """What led to the approval; an approval node has no attempts of its own."""
     if not pending.own and pending.kind is not ApprovalKind.ESCALATION:
-        return ()
-    return next(
-        dossier.attempt_history
-        for dossier in approvals(read_events(store, run.id, run.seq))
-        if dossier.id == pending.id
+        return Dossier()
+    events = read_events(store, run.id, run.seq)
+    asked = next(
+        index
+        for index, event in enumerate(events)
+        if isinstance(event, Asked | Reasked) and event.approval.id == pending.id
     )
+    return dossier(events[:asked], pending)
 
 
 def _explain_settled(refusal: Refusal, row: ApprovalRow | None) -> Refusal:

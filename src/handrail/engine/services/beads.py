@@ -44,7 +44,7 @@ BEAD_TYPES = ("work", "approval")
 BEAD_STATUSES = ("open", "in_progress", "waiting", "closed", "error")
 APPROVAL_CONTEXT_FIELDS = (
     *("type", "question", "result", "digest", "original_bead_id", "failure_reason"),
-    *("attempt_history", "proposed_next_steps", "proposal"),
+    *("attempt_history", "failed_check", "proposed_next_steps", "proposal"),
 )
 """The fields of an approval that its bead's context shows."""
 
