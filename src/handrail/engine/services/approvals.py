@@ -239,12 +239,12 @@ def _dossier(store: Store, run: Run, pending: PendingApproval) -> Dossier:
     if not pending.own and pending.kind is not ApprovalKind.ESCALATION:
         return Dossier()
     events = read_events(store, run.id, run.seq)
-    asked = next(
+    asked_index = next(
         index
         for index, event in enumerate(events)
         if isinstance(event, Asked | Reasked) and event.approval.id == pending.id
     )
-    return dossier(events[:asked], pending)
+    return dossier(events[:asked_index], pending)
 
 
 def _explain_settled(refusal: Refusal, row: ApprovalRow | None) -> Refusal:
