@@ -411,7 +411,7 @@ def test_fields_that_the_contract_names_are_there_when_they_are_empty(
         )
         agent = await register_agent(harness, "coder-7", WORKER)
         await harness.file("plain")
-        assert {"outcomes", "to"} == set((await agent.claim())["allowed"])
+        assert {"marker", "outcomes", "to"} == set((await agent.claim())["allowed"])
 
     at(scenario)
 
