@@ -42,6 +42,7 @@ NEEDS |= dict.fromkeys(
         "test_adapters.py",
         "test_budgets.py",
         "test_framework_objects.py",
+        "test_left_runs.py",
         "test_more_teams.py",
         "test_openai_agents_approvals.py",
         "test_pages.py",

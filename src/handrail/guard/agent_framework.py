@@ -18,6 +18,7 @@ messages so far, as `partial`.
 """
 
 import functools
+import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
@@ -61,7 +62,9 @@ class GuardedAgentFrameworkTeam(FrameworkObject):
         def final_response(_: object) -> Any:
             return pieces.get_final_response()
 
-        return stream_type(self._stream(pieces, args, options), finalizer=final_response)
+        stream = stream_type(self._stream(pieces, args, options), finalizer=final_response)
+        _hand_over_lock(self.wrapped, pieces, stream)
+        return stream
 
     async def _run_to_end(self, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
         with self._watching(watching, args, options) as watch:
@@ -119,6 +122,17 @@ class GuardedAgentFrameworkTeam(FrameworkObject):
 def _thread(options: dict[str, Any]) -> str:
     """Return the id of an agent's session."""
     return getattr(options.get("session"), "session_id", "")
+
+
+def _hand_over_lock(team: Any, stream: Any, guarded_stream: Any) -> None:
+    """Lock the workflow as long as the caller holds the guarded stream.
+
+    A workflow is locked by a weak reference to its stream, so that a stream that is dropped
+    unlocks it at once. The guarded stream holds the workflow's own until the event loop closes it.
+    """
+    lock = getattr(team, "_active_run", None)
+    if lock is not None and lock() is stream:
+        team._active_run = weakref.ref(guarded_stream)
 
 
 async def _close_stream(stream: Any) -> None:

@@ -71,7 +71,7 @@ class GuardedAutoGenTeam(FrameworkObject):
     async def run_stream(self, *, task: Any = None, **options: Any) -> AsyncGenerator[Any, None]:
         """Like `team.run_stream(task=task)`; raises `Stopped` when a rule ends the run."""
         base = import_framework("autogen_agentchat.base", EXTRA)
-        token = _make_token(options.pop("cancellation_token", None))
+        token = _make_token(options.pop("cancellation_token", None), self.wrapped)
         options |= {"task": task, "cancellation_token": token}
         with watching_stream(self.run_guard, self.run_name, task) as watch:
             messages_so_far = list[Any]()
@@ -213,24 +213,70 @@ class _GentleCancellation:
 
     The agent that has the turn finishes it, and no agent gets another one. Cancelling in the middle
     of a turn does not end the run: AutoGen's agents wait for ever for a cancelled tool.
+
+    A team ends when its manager chooses no next speaker, and is free for its next run. A manager
+    that chooses in another way is ended by an error.
     """
 
     ended = False
+    shared_runtime: Any = None
+    """The runtime of the caller's on which the team runs; None if it has one of its own."""
+    manager_type = ""
+    """How the team's own manager is called there."""
 
     def end(self, *_: object) -> None:
         self.ended = True
 
     def link_future(self, future: "Future[Any]") -> "Future[Any]":
-        if self.ended and not _is_inside_agent(inspect.currentframe()):
+        frame = inspect.currentframe()
+        caller = frame.f_back.f_locals.get("self") if frame is not None and frame.f_back else None
+        is_cancelled: bool = self.is_cancelled()  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType, reportUnknownVariableType] - of the framework's token
+        if hasattr(caller, "select_speaker"):
+            _choosing_nobody_after(self, caller)
+        if self.ended and not is_cancelled and not self._ends_by_itself(caller, frame):
             future.cancel()
             raise RunEndedError("the guarded run is over")
         future.add_done_callback(self._end_if_cancelled)
         return super().link_future(future)  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType, reportUnknownVariableType] - of the framework's token
 
+    def _ends_by_itself(self, caller: Any, frame: FrameType | None) -> bool:
+        """Return whether the one who waits for something gets no further turn in any case."""
+        if hasattr(caller, "select_speaker"):
+            is_shared = caller.runtime is self.shared_runtime
+            return not is_shared or caller.id.type == self.manager_type
+        return hasattr(caller, "run_stream") or _is_inside_agent(frame)
+
     def _end_if_cancelled(self, future: "Future[Any]") -> None:
         """End the run when its waiter gives up: no caller would see what the team does then."""
         if future.cancelled():
             self.end()
+
+
+def _choosing_nobody_after(token: _GentleCancellation, manager: Any) -> None:
+    """Let the manager choose no next speaker if the run has ended.
+
+    AutoGen links the choice to the token before the choice begins, so that the token in use is
+    known then. A choice with which a manager becomes known, and those in runs without the guard,
+    are the manager's own.
+    """
+    choice = manager.select_speaker
+    if isinstance(choice, _SpeakerChoice):
+        choice.token = token
+    else:
+        manager.select_speaker = _SpeakerChoice(choice)
+
+
+class _SpeakerChoice:
+    def __init__(self, original: Any) -> None:
+        self.original = original
+        self.token: Any = None
+        """The token of the choice that is about to begin."""
+
+    async def __call__(self, thread: Any) -> Any:
+        token, self.token = self.token, None
+        if token is not None and token.ended and not token.is_cancelled():
+            return []
+        return await self.original(thread)
 
 
 @functools.cache
@@ -239,9 +285,12 @@ def _token_class() -> Any:
     return type("HandrailToken", (_GentleCancellation, base), {})
 
 
-def _make_token(caller_token: Any) -> Any:
+def _make_token(caller_token: Any, team: Any) -> Any:
     """Make a token of the guard's own, which is cancelled with the caller's."""
     token = _token_class()()
+    if not getattr(team, "_embedded_runtime", True):
+        token.shared_runtime = team._runtime
+        token.manager_type = team._group_chat_manager_topic_type
     if caller_token is not None:
         caller_token.add_callback(token.cancel)
     return token
