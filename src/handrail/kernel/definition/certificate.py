@@ -552,8 +552,11 @@ def bound_team(team: Team, limits: Limits, settings: Settings) -> Bound:
 def _is_review_reachable(team: Team, limits: Limits) -> bool:
     """Whether the limits allow a walk from the start to a reviewed agent, and its handoff.
 
-    If not, a person may still move the run there: the figure is safe, not tight.
+    If not, a person may still move the run there: the figure is safe, not tight. So it is where a
+    task narrows what its holder may answer.
     """
+    if any(task.is_narrow for agent in team.agents for task in agent.tasks):
+        return False
     steps = handoff_distances(team)
     finishing = (*team.review.after, team.terminator) if team.review is not None else ()
     needed = min([steps[name] for name in finishing if name in steps], default=None)
