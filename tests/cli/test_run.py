@@ -92,6 +92,31 @@ def test_a_loop_ends_with_the_pattern_the_evidence_and_the_remedy():
     )
 
 
+@pytest.mark.parametrize(
+    ("demo", "title", "end"),
+    [
+        (
+            "partial",
+            "Total counts one too few, and initials are wrong",
+            "done_partial (terminated)",
+        ),
+        (
+            "research",
+            "The function frobnicate_ledger loses the reconciliation_buffer",
+            "aborted_stuck (research_exhausted)",
+        ),
+        ("no_change", "Initials are wrong", "aborted_stuck (no_change)"),
+        ("constraint", "Prices in dollars are wrong", "aborted_constraint (constraint)"),
+    ],
+)
+def test_a_demo_of_the_coding_team_is_about_its_own_bug_and_ends_as_documented(
+    demo: str, title: str, end: str
+):
+    called = run_command("run", "coding", "--context", json.dumps({"demo": demo}))
+    assert called.out.splitlines()[0] == f"coding: {title}"
+    assert f"  {end}, the last one was" in called.out
+
+
 def test_a_partial_end_is_not_exit_code_0():
     called = run_command("run", "coding", "--context", '{"demo": "partial"}')
     assert called.code == 1

@@ -202,10 +202,11 @@ def run(
         plan = local_run.check_plan(source)
         if review not in ("", "required", "skip"):
             raise InputError(f"--review is '{review}'; write required or skip")
+        bead_context = read_context(context)
         bead = local_run.LocalBead(
-            title=decode_argument(title) or local_run.sample_title(plan),
+            title=decode_argument(title) or local_run.sample_title(plan, bead_context),
             description=decode_argument(description),
-            context=read_context(context),
+            context=bead_context,
             review=review or None,
         )
         person = local_run.TerminalPerson(

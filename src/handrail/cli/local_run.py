@@ -60,11 +60,14 @@ def check_plan(source: DefinitionSource) -> Plan:
     raise InputError(f"{message}{more}")
 
 
-def sample_title(plan: Plan) -> str:
-    """Return the title that the definition proposes for a trial."""
+def sample_title(plan: Plan, context: dict[str, Any]) -> str:
+    """Return the title that the definition proposes for a trial, or for the demo of the context."""
     sample = plan.definition.metadata.get("sample")
     fields = cast("dict[str, Any]", sample) if isinstance(sample, dict) else {}
-    return str(fields.get("title") or "a bead to try it with")
+    demos = fields.get("demos")
+    of_demos = cast("dict[Any, Any]", demos) if isinstance(demos, dict) else {}
+    title = of_demos.get(str(context.get("demo"))) or fields.get("title")
+    return str(title or "a bead to try it with")
 
 
 def open_view(plan: Plan, bead: LocalBead, out: TextIO) -> PlainView:

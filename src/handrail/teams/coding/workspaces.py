@@ -48,7 +48,6 @@ class SampleBug(Value):
 class Scene(Value):
     """A demonstration on a copy of the sample: faults, a goal, and the expected end of the run."""
 
-    title: str
     bugs: tuple[str, ...] = ()
     goal: str = ""
 
@@ -76,7 +75,7 @@ def find_scene(context: dict[str, Any]) -> Scene:
     all_scenes, demo = load_scenes(), context.get("demo")
     name = demo if isinstance(demo, str) else ""
     if name in all_scenes.bugs:
-        return Scene(title=name, bugs=(name,))
+        return Scene(bugs=(name,))
     return all_scenes.scenes.get(name) or all_scenes.scenes[""]
 
 
