@@ -7,10 +7,11 @@ import pytest
 from agents.lifecycle import AgentHooks
 from agents.result import RunResultStreaming
 from agents.tool import function_tool
+from openai.types.responses import ResponseUsage
 from tests.frameworks.test_real_teams import SdkModel, run, sdk_calls, seek
 
-from agents import Agent, RunContextWrapper, Runner, UserError
-from handrail import Guard, LimitReached, StopRules
+from agents import Agent, AgentsException, RunContextWrapper, Runner, UserError
+from handrail import BudgetSpent, Guard, LimitReached, StopRules
 from handrail.guard import framework_versions
 from handrail.guard.openai_agents import guarded
 
@@ -126,6 +127,54 @@ def test_a_stop_is_raised_from_the_events_with_the_result_so_far():
 
     run(stream())
     assert agent.model.asked <= 4
+
+
+def test_a_stop_by_the_last_answer_of_a_stream_is_raised_from_its_events():
+    class MeasuredModel(SdkModel):
+        async def stream_response(self, *positional, **named):
+            async for event in super().stream_response():
+                event.response.usage = ResponseUsage.model_construct(
+                    input_tokens=1, output_tokens=1, total_tokens=2
+                )
+                yield event
+
+    agent = Agent(name="a", model=MeasuredModel(lambda n: "done"))
+
+    async def stream() -> None:
+        result = guarded(agent, Guard(StopRules(max_tokens=1))).run_streamed("go")
+        with pytest.raises(BudgetSpent):
+            await events_of(result)
+        assert result.final_output == "done"
+
+    run(stream())
+
+
+@pytest.mark.parametrize("call", ["run", "run_streamed"])
+def test_a_stop_is_an_error_of_the_sdks_too(call):
+    async def stop() -> None:
+        result = getattr(guarded(seeker(), Guard(StopRules(max_steps=3))), call)("go")
+        await (result if call == "run" else events_of(result))
+
+    with pytest.raises(AgentsException) as caught:
+        run(stop())
+    assert isinstance(caught.value, LimitReached)
+    assert caught.value.partial.new_items
+
+
+def test_the_events_of_a_streamed_run_come_from_the_sdks_own_generator():
+    """The SDK strips what an error shows of the program's data, frame by frame."""
+
+    def fail(n: int) -> str:
+        raise ValueError("secret")
+
+    async def frames(start: Any) -> list[str]:
+        with pytest.raises(ValueError, match="secret") as caught:
+            await events_of(start("go"))
+        return [entry.name for entry in caught.traceback]
+
+    failing = Agent(name="a", model=SdkModel(fail))
+    bare = run(frames(lambda text: Runner.run_streamed(failing, text)))
+    assert run(frames(guarded(failing).run_streamed)) == bare
 
 
 def test_an_error_of_the_program_whose_text_cannot_be_read_is_the_same_as_without_a_guard():

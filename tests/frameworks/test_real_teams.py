@@ -30,9 +30,9 @@ from strands.multiagent import GraphBuilder
 from tests.frameworks.test_streams import Streams
 from tests.patience import PATIENCE
 
-from agents import Agent, Usage
+from agents import Agent, Runner, Usage
 from agents import ModelResponse as SdkResponse
-from handrail import Guard, LoopDetected, NoProgress
+from handrail import Guard, LoopDetected, NoProgress, StopRules
 from handrail.guard.autogen import guarded as autogen
 from handrail.guard.openai_agents import guarded as openai
 from handrail.guard.pydantic_ai import guarded as pydantic
@@ -298,16 +298,23 @@ def test_fifty_questions_to_an_agent_that_is_a_tool_are_one_handoff_and_all_toke
     assert (seen.count("outer"), seen.count("inner")) == (2, 50)
 
 
-def test_a_streamed_run_that_is_left_asks_no_model_any_more():
-    agent = Agent(name="a", model=SdkModel(lambda n: sdk_calls("seek", n, place=n)), tools=[seek])
+def test_a_streamed_run_that_is_left_is_guarded_to_its_end_for_which_the_sdk_waits():
+    def agent() -> Agent:
+        model = SdkModel(lambda n: sdk_calls("seek", n, place=n))
+        return Agent(name="a", model=model, tools=[seek])
 
-    async def work() -> None:
-        stream = openai(agent).run_streamed("go").stream_events()
+    async def leave(start: Any) -> None:
+        result = start("go")
+        stream = result.stream_events()
         await anext(stream)
         await stream.aclose()
+        assert result.run_loop_task.done()
 
-    run(work())
-    assert agent.model.asked < 10
+    alone, team, guard = agent(), agent(), Guard(StopRules(max_steps=3))
+    run(leave(lambda text: Runner.run_streamed(alone, text)))
+    run(leave(openai(team, guard).run_streamed))
+    assert (alone.model.asked, team.model.asked <= 4) == (10, True)
+    assert guard.last.stop.rule == "max_steps"
 
 
 # Strands

@@ -51,6 +51,8 @@ class RunWatch:
         """The agent that has the turn."""
         self.partial: Any = None
         self.stop: Stop | None = None
+        self.framework_error: type[Exception] | None = None
+        """The framework's own error, which a stop is as well."""
         self._lock = RLock()
         self._text = ""
         self._usage = NO_USAGE
@@ -268,7 +270,7 @@ class RunWatch:
     def raise_if_stopped(self) -> None:
         """Raise the stop, if there is one: for hooks that end a framework's run by an error."""
         if self.stop is not None:
-            raise stop_error(self.stop, self.run, self.partial)
+            raise stop_error(self.stop, self.run, self.partial, self.framework_error)
 
 
 @contextmanager

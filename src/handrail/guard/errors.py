@@ -1,5 +1,6 @@
 """The errors that end a guarded loop: one base, and a subclass for each kind of reason."""
 
+import functools
 import logging
 from typing import TYPE_CHECKING
 
@@ -87,5 +88,27 @@ def exception_text(error: BaseException) -> str:
         return ""
 
 
-def stop_error(stop: Stop, run: "GuardedRun", partial: object = None) -> StoppedError:
-    return ERROR_BY_KIND[RULES_BY_NAME[stop.rule].kind](stop, run, partial)
+def stop_error(
+    stop: Stop,
+    run: "GuardedRun",
+    partial: object = None,
+    framework_error: type[Exception] | None = None,
+) -> StoppedError:
+    """Return the stop as an error, if wanted one that is an error of the framework's, too."""
+    error_type = ERROR_BY_KIND[RULES_BY_NAME[stop.rule].kind]
+    if framework_error is not None:
+        error_type = _framework_error_type(error_type, framework_error)
+    return error_type(stop, run, partial)
+
+
+@functools.cache
+def _framework_error_type(
+    error_type: type[StoppedError], framework_error: type[Exception]
+) -> type[StoppedError]:
+    fields = {"__repr__": _describe_stop, "__module__": error_type.__module__}
+    return type(error_type.__name__, (error_type, framework_error), fields)
+
+
+def _describe_stop(error: StoppedError) -> str:
+    """Return one short line, for a framework's log: the text of a stop has several."""
+    return f"{type(error).__name__}('the guarded run is over: {error.stop.rule}')"

@@ -11,9 +11,9 @@ agent may come first. So every hook updates the recorder's view of the run, and 
 the run starts which agent has it and what was used. The SDK's own `max_turns` stays in force. A
 session is the thread of its runs.
 
-A streamed run is the SDK's own result. It ends for the guard with its events, or with the SDK's
-task if nobody reads them. A server that records the run asks people in streams, too: the run goes
-on in the same stream, and the result becomes that of the run that went on.
+A streamed run is the SDK's own result with its own events, and ends for the guard with the SDK's
+task. A stop is an error of the SDK's, too. A server that records the run asks people in streams,
+too: the run goes on in the same stream, and the result becomes that of the run that went on.
 
 What a stop leaves: the SDK's `RunErrorDetails` (new items, raw responses, last agent), as
 `partial`.
@@ -104,9 +104,9 @@ class GuardedOpenAIAgent(FrameworkObject):
             watch.partial = result = start(run_input)
             stream = _GuardedStream(result, watch, recorder, start, stack.pop_all())
         with watch.boundary:
-            result.stream_events = stream.stream_events
-            if result.run_loop_task is not None:
-                result.run_loop_task.add_done_callback(stream.end_with_task)
+            if watch.run.recorder is not None:  # people can be asked
+                result.stream_events = stream.stream_events
+            result.run_loop_task.add_done_callback(stream.end_with_task)
         return result
 
     def _bind(
@@ -136,19 +136,14 @@ class _GuardedStream:
 
     async def stream_events(self) -> AsyncIterator[Any]:
         self._is_consumed = True
-        result, asks_left = self._result, ASKS_PER_RUN_MAX
-        events_of: Callable[[Any], Any] = self._result.__class__.stream_events
-        source = result
+        asks_left, source = ASKS_PER_RUN_MAX, self._result
+        events_of: Callable[[Any], Any] = source.__class__.stream_events
         try:
             while True:
                 stream: Any = self._watch.iterate_async(events_of(source))
                 async with aclosing(stream) as pieces:
-                    try:
-                        async for piece in pieces:
-                            yield piece
-                    except GeneratorExit:  # otherwise the SDK would wait for the run to end
-                        result.cancel()
-                        raise
+                    async for piece in pieces:
+                        yield piece
                 if self._has_ended or not asks_left:
                     break
                 asks_left -= 1
@@ -163,8 +158,6 @@ class _GuardedStream:
                 self._adopt(source)
         except BaseException as error:
             self._end(error)
-            if self._stop_error is not None and isinstance(error, self._recorder.error):
-                raise self._stop_error from None
             raise
         self._end(None)
         if self._stop_error is not None:
@@ -177,9 +170,13 @@ class _GuardedStream:
         self._result.stream_events = own_events
 
     def end_with_task(self, task: Any) -> None:
-        """End the guarded run with the SDK's task, unless somebody reads its events to the end."""
+        """End the guarded run with the SDK's task, unless people may be asked then. A stop by what
+        the task did last is an error of the SDK's result.
+        """
         if not self._is_consumed:
             self._end(CancelledError() if task.cancelled() else task.exception())
+            if self._stop_error is not None and self._result._stored_exception is None:
+                self._result._stored_exception = self._stop_error
 
     def _end(self, error: BaseException | None) -> None:
         if self._has_ended:
@@ -187,7 +184,9 @@ class _GuardedStream:
         self._has_ended = True
         self._recorder.count_remaining_tokens()
         try:
-            self._run_exit.__exit__(type(error) if error else None, error, None)
+            self._run_exit.__exit__(
+                type(error) if error else None, error, error.__traceback__ if error else None
+            )
         except StoppedError as stop:
             self._stop_error = stop
 
@@ -243,7 +242,8 @@ def _watched_options(
     and a configuration of a wrong type by itself.
     """
     sdk = import_framework("agents", EXTRA)
-    recorder = _HookRecorder(watch, sdk.AgentsException)
+    watch.framework_error = sdk.AgentsException
+    recorder = _HookRecorder(watch)
     watched = dict(options)
     hooks = options.get("hooks")
     if hooks is None or isinstance(hooks, import_framework("agents.lifecycle", EXTRA).RunHooksBase):
@@ -266,7 +266,7 @@ def _with_input_filter(caller_config: Any, recorder: "_HookRecorder") -> Any:
     async def input_filter(data: Any) -> Any:
         with recorder.watch.boundary:
             recorder.on_model_input(data)
-        recorder.abort_if_stopped()
+        recorder.watch.raise_if_stopped()
         filtered = caller_filter(data) if caller_filter is not None else data.model_data
         filtered = await filtered if inspect.isawaitable(filtered) else filtered
         items: list[Any] = []
@@ -294,7 +294,7 @@ def _make_hooks(base: type[Any], recorder: "_HookRecorder", caller_hooks: Any) -
                 with recorder.watch.tool_boundary if is_tool else recorder.watch.boundary:
                     record(recorder, *args, **kwargs)
                 if not is_tool:
-                    recorder.abort_if_stopped()
+                    recorder.watch.raise_if_stopped()
             if caller_hooks is not None:
                 await getattr(caller_hooks, name)(*args, **kwargs)
 
@@ -312,8 +312,8 @@ _agent_chain: ContextVar[tuple[str, ...]] = ContextVar("handrail_openai_agents",
 class _HookRecorder:
     """Records what the hooks report."""
 
-    def __init__(self, watch: RunWatch, error: type[Exception]) -> None:
-        self.watch, self.error = watch, error
+    def __init__(self, watch: RunWatch) -> None:
+        self.watch = watch
         self.run_agent = ""
         """The agent that the run begins with."""
         self.agent = ""
@@ -474,13 +474,6 @@ class _HookRecorder:
             cache_read_tokens=cache_reads,
             cache_write_tokens=cache_writes,
         )
-
-    def abort_if_stopped(self) -> None:
-        """Raise the stop as an error of the SDK's own kind, to which the SDK adds the partial
-        run.
-        """
-        if self.watch.stop is not None:
-            raise self.error(f"{self.watch.stop.rule}: {self.watch.stop.reason}")
 
 
 TOOL_HOOKS = ("on_tool_start", "on_tool_end")

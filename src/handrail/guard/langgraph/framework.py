@@ -1,6 +1,5 @@
 """What all parts of the adapter need of LangGraph and LangChain."""
 
-import functools
 import logging
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
@@ -40,18 +39,7 @@ def bubble_up_type() -> type[Exception]:
 
 def graph_stop_error(stop: Stop, run: GuardedRun, partial: object) -> StoppedError:
     """Return the stop as an error that passes through a graph like one of LangGraph's own."""
-    return _graph_stop_type(type(stop_error(stop, run)))(stop, run, partial)
-
-
-@functools.cache
-def _graph_stop_type(error_type: type[StoppedError]) -> type[StoppedError]:
-    fields = {"__repr__": _describe_stop, "__module__": error_type.__module__}
-    return type(error_type.__name__, (error_type, bubble_up_type()), fields)
-
-
-def _describe_stop(error: StoppedError) -> str:
-    """Return one short line, for LangChain's log: the text of a stop has several."""
-    return f"{type(error).__name__}('the guarded run is over: {error.stop.rule}')"
+    return stop_error(stop, run, partial, bubble_up_type())
 
 
 def model_call(
