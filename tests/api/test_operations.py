@@ -1,12 +1,14 @@
 """What every declared call has to keep: its arguments are its wire, and its document names it."""
 
+import re
+from collections.abc import Iterator
 from typing import Any, get_origin
 
 import msgspec
 import pytest
 
 from handrail.api.calls import OPERATIONS
-from handrail.api.openapi import UNDOCUMENTED, openapi_document
+from handrail.api.openapi import UNDOCUMENTED, openapi_document, operation_id
 from handrail.api.operation import Operation
 from handrail.api.shared import AuthoredBody, Document
 
@@ -61,7 +63,71 @@ def test_a_document_is_sent_as_it_is():
     assert create.call(document).body == msgspec.json.encode(document)
 
 
-def test_the_openapi_document_names_every_operation():
-    paths = openapi_document()["paths"]
-    named = {call["operationId"] for methods in paths.values() for call in methods.values()}
-    assert named == {one.name for one in OPERATIONS if one not in UNDOCUMENTED}
+# What generators make clients of
+
+
+DOCUMENT = openapi_document()
+CALLS = [call for methods in DOCUMENT["paths"].values() for call in methods.values()]
+SCHEMAS: dict[str, Any] = DOCUMENT["components"]["schemas"]
+
+
+def values(value: Any) -> Iterator[Any]:
+    """The value and all in it."""
+    yield value
+    if isinstance(value, dict | list):
+        for inner in value.values() if isinstance(value, dict) else value:
+            yield from values(inner)
+
+
+def test_the_document_names_every_operation_as_a_function_under_a_tag():
+    names = [call["operationId"] for call in CALLS]
+    assert sorted(names) == sorted(
+        {operation_id(one) for one in OPERATIONS if one not in UNDOCUMENTED}
+    )
+    assert len(names) == len(set(names))
+    assert all(re.fullmatch(r"[a-z]+(_[a-z]+)+", name) for name in names)
+    assert {"claim_dispatch", "list_beads", "list_run_steps", "get_me", "add_bead_file"} <= {*names}
+    tags = {tag["name"]: tag["description"] for tag in DOCUMENT["tags"]}
+    assert all(tags.values())
+    assert {tag for call in CALLS for tag in call["tags"]} == set(tags)
+
+
+def test_every_schema_of_the_document_has_one_name_that_is_an_identifier():
+    for name, schema in SCHEMAS.items():
+        assert name.isidentifier()
+        assert schema.get("title", name) == name
+    used = {value["$ref"].rpartition("/")[2] for value in values(DOCUMENT) if is_reference(value)}
+    assert used == set(SCHEMAS)
+
+
+def is_reference(value: Any) -> bool:
+    return isinstance(value, dict) and "$ref" in value
+
+
+def test_no_two_parts_of_a_union_overlap():
+    for union in [value["anyOf"] for value in values(DOCUMENT) if has(value, "anyOf")]:
+        kinds = [part.get("type", part.get("$ref")) for part in union]
+        assert len(kinds) == len(set(kinds)), union
+        assert not {"integer", "number"} <= {*kinds}, union
+    assert not [value for value in values(DOCUMENT) if has(value, "oneOf")]
+
+
+def has(value: Any, key: str) -> bool:
+    return isinstance(value, dict) and key in value
+
+
+def test_no_default_is_below_its_minimum():
+    for value in values(DOCUMENT):
+        if has(value, "default") and has(value, "minimum"):
+            assert value["default"] >= value["minimum"], value
+
+
+def test_no_request_has_a_field_that_could_only_name_the_tokens_owner():
+    for operation in OPERATIONS:
+        authors = set(AuthoredBody.__struct_fields__) | {"author"}
+        if isinstance(operation.body, type) and operation.body.__name__ in SCHEMAS:
+            assert not authors & set(SCHEMAS[operation.body.__name__]["properties"]), operation
+    for name in ("DispatchResult", "HeldDispatch", "NewMessage"):
+        assert "agent_id" not in SCHEMAS[name]["properties"]
+    for name in ("ClaimRequest", "TurnControl"):
+        assert "agent_id" in SCHEMAS[name]["properties"]

@@ -28,8 +28,6 @@ from handrail.views.diagrams import UNFORCED_STATUSES
 ROOT = Path(__file__).resolve().parents[2]
 USUAL = {400, 401, 403, 413, 422, 429, 503}
 """Every call may answer so; docs/api.md says it once."""
-SIGNED = ("by", "actor", "filed_by")
-"""Authors, which every body may name: docs/access.md."""
 PAGING = ("cursor", "limit")
 """What every list takes: said once, too."""
 LONG = 60
@@ -117,7 +115,7 @@ def _call(
         yield f"- query: {', '.join(map(_parameter, asked))}"
     body = next(iter(call.get("requestBody", {}).get("content", {}).values()), None)
     if body is not None:
-        yield f"- body: {_shape(schema, body['schema'], SIGNED)}"
+        yield f"- body: {_shape(schema, body['schema'])}"
     for status, answer in sorted(call["responses"].items()):
         if int(status) < 300:
             held = next(iter(answer.get("content", {}).values()), None)
@@ -135,7 +133,7 @@ def _parameter(one: dict[str, Any]) -> str:
     return f"`{one['name']}`" + (f" ({told})" if told else "")
 
 
-def _shape(schema: dict[str, Any], of: dict[str, Any], without: tuple[str, ...] = ()) -> str:
+def _shape(schema: dict[str, Any], of: dict[str, Any]) -> str:
     """The fields of an object, those that are needed in bold; else what it is."""
     name = of.get("$ref", "").rpartition("/")[2]
     found = schema["components"]["schemas"].get(name, of)
@@ -143,8 +141,7 @@ def _shape(schema: dict[str, Any], of: dict[str, Any], without: tuple[str, ...] 
         needed = set(found.get("required", ()))
         if {"items", "next_cursor"} <= set(held):
             return f"a page; each item: {_shape(schema, held['items']['items'])}"
-        names = [one for one in held if one not in without]
-        return ", ".join(f"**`{one}`**" if one in needed else f"`{one}`" for one in names)
+        return ", ".join(f"**`{one}`**" if one in needed else f"`{one}`" for one in held)
     kinds = [_shape(schema, one) for key in ("oneOf", "anyOf") for one in found.get(key, ())]
     if kinds:
         return " or ".join(dict.fromkeys(kinds))

@@ -4,8 +4,9 @@
         answer = await harness.viewer.post("/beads", json={"title": "a bug"})
         assert answer.status_code == 403
 
-Requests go through the whole application, without a socket. `harness.ceo` is a client of the person
-`CEO`, and so on; `harness.client(name, role)` lets anybody else in.
+Requests go through the whole application, without a socket, and are checked against the OpenAPI
+document (`document_check.py`). `harness.ceo` is a client of the person `CEO`, and so on;
+`harness.client(name, role)` lets anybody else in.
 """
 
 import asyncio
@@ -15,6 +16,7 @@ from typing import Any
 
 import httpx
 from tests.engine.engines import PATIENCE, chain, node
+from tests.server.document_check import check_against_document
 
 from handrail.api.operation import API_PREFIX, Role
 from handrail.engine import opening
@@ -88,7 +90,10 @@ class ServerHarness:
         assert self._open is not None, "opened"
         transport = httpx.ASGITransport(app=self.served.asgi)  # pyright: ignore[reportArgumentType]
         client = httpx.AsyncClient(
-            transport=transport, base_url=ADDRESS + API_PREFIX, headers=headers
+            transport=transport,
+            base_url=ADDRESS + API_PREFIX,
+            headers=headers,
+            event_hooks={"response": [check_against_document]},
         )
         return await self._open.enter_async_context(client)
 

@@ -103,6 +103,8 @@ class SettingView(View):
 
 
 class TokenCalls(CallGroup[C_co], subject="tokens"):
+    """Credentials of people and programs."""
+
     @operation(
         "POST",
         "/tokens",
@@ -133,6 +135,8 @@ class TokenCalls(CallGroup[C_co], subject="tokens"):
 
 
 class SessionCalls(CallGroup[C_co], subject="sessions"):
+    """Signing in to the page and out again; who the caller is."""
+
     @operation(
         "POST",
         "/sign-ins",
@@ -163,6 +167,8 @@ class SessionCalls(CallGroup[C_co], subject="sessions"):
 
 
 class SettingCalls(CallGroup[C_co], subject="settings"):
+    """The settings of the installation."""
+
     @operation("GET", "/settings", access=ADMIN)
     def list(self) -> Page[SettingView]:
         """List settings, each with its value and where the value came from."""
@@ -181,6 +187,8 @@ class Health(Value):
 
 
 class ServerCalls(CallGroup[C_co], subject="server"):
+    """Whether the server is well, and its figures."""
+
     @operation("GET", "/healthz", access=OPEN, prefix="")
     def get_health(self) -> Health:
         """Return 200 while the engine lives; else the process should be ended and started again."""

@@ -65,6 +65,8 @@ class AgentHeartbeat(View):
 
 
 class AgentCalls(CallGroup[C_co], subject="agents"):
+    """Agents outside of the server: registered, alive, enabled."""
+
     @operation("POST", "/agents", body=NewAgent, access=AGENT, status=201, problems=(409,))
     def register(self, id: str, roles: Sequence[str], *, capacity: int = 1) -> AgentView:  # noqa: A002 - as the API has it
         """Register an agent with these roles. It loses what it had claimed before."""
@@ -176,6 +178,8 @@ class DispatchReceipt(View):
 
 
 class DispatchCalls(CallGroup[C_co], subject="dispatches"):
+    """Work for agents: claimed, kept alive, handed back, reported."""
+
     @operation(
         "POST",
         "/dispatches/claim",

@@ -92,6 +92,8 @@ class LinkAnswered(View):
 
 
 class ApprovalCalls(CallGroup[C_co], subject="approvals"):
+    """Questions to people, and their answers."""
+
     @operation("GET", "/approvals", query=ApprovalQuery, access=VIEWER)
     def list(
         self,
@@ -131,6 +133,8 @@ class ApprovalCalls(CallGroup[C_co], subject="approvals"):
 
 
 class AnswerLinkCalls(CallGroup[C_co], subject="answer_links"):
+    """Links with which one person answers one question."""
+
     @operation(
         "POST",
         "/approvals/{approval_id}/links",

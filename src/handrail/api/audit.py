@@ -52,6 +52,8 @@ class AuditVerification(Verification, frozen=True, kw_only=True, omit_defaults=F
 
 
 class AuditCalls(CallGroup[C_co], subject="audit"):
+    """The record of everything, and whether it is unaltered."""
+
     @operation("GET", "/audit", query=AuditQuery, access=VIEWER, problems=(404,))
     def list(
         self,

@@ -74,7 +74,9 @@ class FileQuery(Value):
 
 
 class BeadCalls(CallGroup[C_co], subject="beads"):
-    @operation("POST", "/beads", body=NewBead, access=OPERATOR, status=201)
+    """Pieces of work and their files."""
+
+    @operation("POST", "/beads", body=NewBead, access=OPERATOR, status=201, problems=(409,))
     def create(
         self,
         title: str,

@@ -43,6 +43,8 @@ class Spending(Value):
 
 
 class BudgetCalls(CallGroup[C_co], subject="budgets"):
+    """Money and tokens that runs share."""
+
     @operation("GET", "/budgets", query=PageQuery, access=VIEWER)
     def list(self, *, limit: int | None = None, cursor: str = "") -> Page[BudgetView]:
         """List every budget with its limits, what is spent of it and when its next period

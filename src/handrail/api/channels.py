@@ -89,6 +89,8 @@ class TurnControl(AuthoredBody, kw_only=True):
 
 
 class ChannelCalls(CallGroup[C_co], subject="channels"):
+    """Channels, in which agents take turns."""
+
     @operation("GET", "/channels", query=PageQuery, access=VIEWER)
     def list(self, *, limit: int | None = None, cursor: str = "") -> Page[ChannelView]:
         """List all channels, by id."""

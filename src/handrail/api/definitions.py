@@ -71,6 +71,8 @@ class WorkflowMetrics(View):
 
 
 class DefinitionCalls(CallGroup[C_co], subject="definitions"):
+    """Workflows and teams."""
+
     @operation(
         "POST",
         "/workflows",

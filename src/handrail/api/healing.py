@@ -21,6 +21,8 @@ from handrail.views.view_types import Page
 
 
 class BugCalls(CallGroup[C_co], subject="bugs"):
+    """Errors of services, which become beads."""
+
     @operation(
         "POST",
         "/bugs",
@@ -62,6 +64,8 @@ class MemoryPatch(AuthoredBody, kw_only=True):
 
 
 class MemoryCalls(CallGroup[C_co], subject="memories"):
+    """What was learned from resolved tickets."""
+
     @operation("GET", "/memory", query=MemoryQuery, access=VIEWER)
     def list(
         self, *, q: str | None = None, limit: int | None = None, cursor: str = ""
@@ -90,6 +94,8 @@ class MemoryCalls(CallGroup[C_co], subject="memories"):
 
 
 class LockCalls(CallGroup[C_co], subject="locks"):
+    """Locks that agents hold."""
+
     @operation("GET", "/locks", query=PageQuery, access=VIEWER)
     def list(self, *, limit: int | None = None, cursor: str = "") -> Page[LockView]:
         """List commit locks by repository, with holder, queue and fence."""

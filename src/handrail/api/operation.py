@@ -27,6 +27,7 @@ from functools import partial
 from threading import Lock
 from typing import (
     Any,
+    ClassVar,
     Concatenate,
     Generic,
     Literal,
@@ -269,7 +270,10 @@ class SyncCaller(Protocol):
 class CallGroup(Generic[C_co]):
     """The calls about one subject, made by `caller`."""
 
+    subject: ClassVar[str]
+
     def __init_subclass__(cls, *, subject: str) -> None:
+        cls.subject = subject
         for item in vars(cls).values():
             if isinstance(item, Operation):
                 item.name = f"{subject}.{item.name}"

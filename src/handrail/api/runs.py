@@ -86,6 +86,8 @@ class StreamEvent(Value):
 
 
 class EventCalls(CallGroup[C_co], subject="events"):
+    """The stream of all events."""
+
     @event_stream("/events", query=PositionQuery, access=VIEWER)
     def follow(self, after: str = "") -> StreamEvent:
         """Follow all events from now on, or from the one after position `after`, without end."""
@@ -164,6 +166,8 @@ class ReplayRequest(Value):
 
 
 class RunCalls(CallGroup[C_co], subject="runs"):
+    """Beads going through definitions."""
+
     @operation(
         "POST",
         "/beads/{bead_id}/executions",
@@ -340,6 +344,8 @@ class NewGuardedApproval(Value):
 
 
 class GuardedRunCalls(CallGroup[C_co], subject="guarded_runs"):
+    """Runs elsewhere, reported by their guard."""
+
     @operation(
         "POST",
         "/guarded-runs",

@@ -64,6 +64,8 @@ prepare_types(LinkRecipient, MadeWebhook)
 
 
 class WebhookCalls(CallGroup[C_co], subject="webhooks"):
+    """Addresses that are told of events."""
+
     @operation("GET", "/webhooks", access=ADMIN)
     def list(self) -> Page[WebhookView]:
         """List every webhook, and how its last attempts went."""
