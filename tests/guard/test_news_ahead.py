@@ -79,6 +79,10 @@ AGAIN: st.SearchStrategy[list[Move]] = st.builds(
     st.integers(2, 5),
     st.lists(MOVES, max_size=6),
 )
+WARNED: st.SearchStrategy[list[Move]] = st.builds(
+    lambda again: [lambda run, _: talk(run, 4, "news {}"), *again], AGAIN
+)
+"""First, names alone repeat, of which a run warns once."""
 LIMITS: dict[str, st.SearchStrategy[Any]] = {
     "max_handoffs": st.integers(1, 20),
     "max_steps": st.integers(1, 30),
@@ -120,14 +124,46 @@ def played(
     return seen
 
 
-@given(RULES, st.lists(MOVES, max_size=60) | AGAIN, st.integers(1, 2), st.booleans())
+@given(RULES, st.lists(MOVES, max_size=60) | AGAIN | WARNED, st.integers(1, 2), st.booleans())
 @settings(max_examples=300, deadline=None)
 def test_news_taken_ahead_is_what_every_rule_would_have_seen(
     rules: StopRules, moves: list[Move], threads: int, dry_run: bool
 ) -> None:
     seen = played(rules, moves, threads, dry_run)
-    with patch("handrail.guard.fast_path.look_for_news", lambda *_: None):
+    with (
+        patch("handrail.guard.fast_path.look_for_news", lambda *_: None),
+        patch("handrail.guard.fast_path.may_repeat_blindly", lambda *_: False),
+    ):
         assert played(rules, moves, threads, dry_run) == seen
+
+
+def talk(run: GuardedRun, rounds: int, word: str) -> None:
+    for number in range(rounds):
+        for agent, other in ("ab", "ba"):
+            run.said(agent, word.format(number))
+            run.handoff(agent, other)
+
+
+def test_handoffs_are_not_counted_once_the_run_has_warned_of_names_that_repeat() -> None:
+    with (
+        patch("handrail.guard.run.apply_guarded_events", wraps=apply_guarded_events) as counted,
+        Guard().run("r", profile="observed", raises=False) as run,
+    ):
+        talk(run, 4, "first {}")
+        assert counted.call_count > 0
+        counted.reset_mock()
+        talk(run, 40, "then {}")
+        assert counted.call_count == 0
+
+
+def test_a_pattern_without_news_ends_a_run_that_was_warned_of_its_names() -> None:
+    off = dict.fromkeys(("no_change_limit", "oscillation_limit", "monologue_limit"))
+    with Guard(StopRules(**off)).run("r", profile="observed", raises=False) as run:
+        talk(run, 8, "news {}")
+        assert run.stop is None
+        talk(run, 4, "the same")
+    assert run.stop is not None
+    assert (run.stop.rule, run.stop.evidence[-1]) == ("repeated_pattern", "handoff 22")
 
 
 def test_steps_that_bring_news_are_not_counted_until_one_brings_none() -> None:

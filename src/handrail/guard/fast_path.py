@@ -12,7 +12,14 @@ from math import inf
 from handrail.guard.sanitising import safe_name
 from handrail.kernel.definition.limits import Limits
 from handrail.kernel.result import NO_EVIDENCE, Evidence
-from handrail.kernel.run.lookahead import assess_news, headroom, is_usage_only, look_for_news
+from handrail.kernel.run.lookahead import (
+    assess_news,
+    headroom,
+    is_usage_only,
+    is_visit_idle,
+    look_for_news,
+    may_repeat_blindly,
+)
 from handrail.kernel.stop.ladder import headroom_limits
 from handrail.kernel.stop.ledger import (
     EDGES_KEPT,
@@ -38,6 +45,8 @@ class FastPath:
         "find_near",
         "handoffs",
         "last_symbol",
+        "may_repeat",
+        "may_repeat_blindly",
         "moves_left",
         "news",
         "period_max",
@@ -84,6 +93,11 @@ class FastPath:
         """What is left of the headroom; and handoffs that repeat nothing, up to the first that
         takes the edge of the last.
         """
+        self.may_repeat_blindly = may_repeat_blindly(ledger, limits)
+        self.may_repeat = self.may_repeat_blindly and not is_visit_idle(ledger)
+        """Whether no repetition of handoffs matters, until the rules are asked again: a visit
+        that begins was not seen yet, and no step of it that brings nothing new is taken ahead.
+        """
         if ledger.edges_seen != len(self.edge_symbols):  # some had names that cannot be stored
             self.edge_symbols = {
                 (edge.source, edge.target): edge.symbol for edge in ledger.edges.values()
@@ -98,6 +112,8 @@ class FastPath:
         assessment = None if self.news is None else assess_news(self.news, evidence)
         if assessment is not None and assessment.progress:
             self.trail, self.unrepeated_left = "", 0
+        if assessment is not None:
+            self.may_repeat = self.may_repeat_blindly
         return assessment
 
     def add_edge(self, source: str, target: str) -> str:

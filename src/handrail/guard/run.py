@@ -438,7 +438,7 @@ class GuardedRun:
 
     is_ending = False
     """Whether the program makes no further call, so that a spent budget changes nothing."""
-    _nudge_text: str | None = None
+    nudge_text: str | None = None
     """What the next agent should be told."""
     _concluding: Stop | None = None
     """Why the run ends with the next text."""
@@ -528,7 +528,7 @@ class GuardedRun:
             last_agent=self._last_agent,
             stop=self.stop,
             prompt=self._prompt,
-            nudge=self._nudge_text or "",
+            nudge=self.nudge_text or "",
             first_wait=self._first_wait,
             concluding=self._concluding,
             refused=self._refused,
@@ -541,7 +541,7 @@ class GuardedRun:
         self._ledger, self._started_at = snapshot.ledger, snapshot.started_at
         self._has_result, self._last_agent = snapshot.has_result, snapshot.last_agent
         self.stop, self._prompt = snapshot.stop, snapshot.prompt
-        self._nudge_text, self._first_wait = snapshot.nudge or None, snapshot.first_wait
+        self.nudge_text, self._first_wait = snapshot.nudge or None, snapshot.first_wait
         self._concluding, self._refused = snapshot.concluding, snapshot.refused
         self._fast_path = FastPath(self._ledger, self.limits)
         self._deadline = self._compute_deadline()
@@ -597,13 +597,12 @@ class GuardedRun:
                 cost += usage.cost
             trail = symbol + fast_path.trail
             unrepeated_left = fast_path.unrepeated_left if symbol != fast_path.last_symbol else 0
-            if not unrepeated_left:
+            if not unrepeated_left and not fast_path.may_repeat:
                 unrepeated_left = unrepeated_handoffs(
                     trail, fast_path.repeat_limit, fast_path.period_max
                 )
             if (
-                unrepeated_left
-                and fast_path.find_near(trail) is None
+                (fast_path.may_repeat or (unrepeated_left and fast_path.find_near(trail) is None))
                 and now < self._deadline
                 and tokens < fast_path.tokens_max
                 and cost < fast_path.cost_max
@@ -617,7 +616,8 @@ class GuardedRun:
                     fast_path.tokens, fast_path.cost = tokens, cost
                 fast_path.handoffs, fast_path.steps = handoffs + 1, steps + 1
                 fast_path.trail = trail[: fast_path.trail_handoffs_max]
-                fast_path.unrepeated_left, fast_path.last_symbol = unrepeated_left - 1, symbol
+                fast_path.unrepeated_left = unrepeated_left - 1 if unrepeated_left else 0
+                fast_path.last_symbol, fast_path.may_repeat = symbol, fast_path.may_repeat_blindly
                 fast_path.moves_left -= 1
                 self._last_agent, self._has_result = source, False
                 events.append(
@@ -1017,13 +1017,13 @@ class GuardedRun:
                 self.events.append(nudge_event(now, nudge))
                 texts.append(describe_nudge(nudge))
         if texts:
-            self._nudge_text = texts[0]
+            self.nudge_text = texts[0]
             self._catch_up()
         self._near.clear()
 
     def take_nudge(self) -> str | None:
         """Return what the agent should be told of a rule that is near, once; None if none is."""
-        text, self._nudge_text = self._nudge_text, None
+        text, self.nudge_text = self.nudge_text, None
         return text
 
     def _repeat_stop(self) -> Stop:
@@ -1042,7 +1042,7 @@ class GuardedRun:
         self._fast_path.moves_left = 0
         stop = build_stop(fired, agent, self._ledger, self.limits.profile)
         if self._may_conclude(fired, now):
-            self._concluding, self._nudge_text = stop, CONCLUDING_TEXT
+            self._concluding, self.nudge_text = stop, CONCLUDING_TEXT
             return None
         return self.end(stop, now)
 

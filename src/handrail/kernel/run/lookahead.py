@@ -19,7 +19,7 @@ from handrail.kernel.result import NO_EVIDENCE, Evidence, Usage
 from handrail.kernel.run.events import HandedOff, Reported, RunEvent, Warned, warning_key
 from handrail.kernel.stop import rules
 from handrail.kernel.stop.budgets import BudgetState
-from handrail.kernel.stop.early_warnings import ON_RESULT, judge_warnings
+from handrail.kernel.stop.early_warnings import ON_RESULT, PATTERN_BY_NAMES, judge_warnings
 from handrail.kernel.stop.ledger import (
     NEWS_ASSESSMENTS,
     NO_ASSESSMENT,
@@ -34,7 +34,7 @@ from handrail.kernel.stop.ledger import (
     add_warning,
     assess_result,
 )
-from handrail.kernel.stop.news import NewsAhead
+from handrail.kernel.stop.news import News, NewsAhead
 from handrail.kernel.stop.rules import HeadroomUnit
 
 UNLIMITED: dict[HeadroomUnit, float] = dict.fromkeys(get_args(HeadroomUnit), inf)
@@ -122,6 +122,18 @@ def assess_news(ahead: NewsAhead, evidence: Evidence) -> Assessment | None:
     if evidence.ticket_state is not None or evidence.failures is not None:
         return None
     return NEWS_ASSESSMENTS.get(ahead.take(evidence.findings))
+
+
+def may_repeat_blindly(ledger: Ledger, limits: Limits) -> bool:
+    """Whether the same handoffs may come again and again, however often: as long as findings are
+    judged, only visits that brought nothing new repeat a pattern. So the visit that goes on must
+    have brought something, or not have been seen; and the warning of names alone was given."""
+    return limits.judges_findings and PATTERN_BY_NAMES in ledger.warned
+
+
+def is_visit_idle(ledger: Ledger) -> bool:
+    """Whether the visit that goes on was seen, and brought nothing new."""
+    return ledger.repeats.visit is News.NOTHING
 
 
 def is_usage_only(ledger: Ledger, limits: Limits) -> bool:

@@ -15,6 +15,7 @@ from handrail.kernel.stop.news import is_stale
 from handrail.kernel.stop.repetition import repetition_period
 from handrail.kernel.stop.rules import RuleContext, pattern_names
 
+PATTERN_BY_NAMES = "pattern_by_names"
 PLANS_ALIKE, TIMEOUTS = 3, 4
 """Long texts of one agent that begin alike, and calls that timed out, from which on it is told."""
 WarningJudges = Mapping[str, Callable[[RuleContext], str]]
@@ -58,7 +59,7 @@ def _timeouts(ctx: RuleContext) -> str:
     return f"{count} steps timed out; the cause may lie in the environment, not with the agents"
 
 
-ON_HANDOFF: WarningJudges = {"pattern_by_names": _pattern_by_names}
+ON_HANDOFF: WarningJudges = {PATTERN_BY_NAMES: _pattern_by_names}
 ON_RESULT: WarningJudges = {"plans_again": _plans_again, "timeouts": _timeouts}
 EARLY_CODES = frozenset({*ON_HANDOFF, *ON_RESULT})
 
