@@ -460,6 +460,6 @@ async def look_around() -> str:
 def test_a_nudge_that_cannot_be_delivered_breaks_nothing(caplog: Any) -> None:
     with watching(Guard(), "team", "go") as watch:
         watch.activate("a")
-        watch.run.take_nudge = lambda: "be quick"
+        watch.run.nudge_text = "be quick"
         watch.deliver_nudge(lambda text: 1 / 0)
     assert "could not be delivered" in caplog.text

@@ -185,7 +185,7 @@ def test_an_error_is_logged_once_counted_each_time_and_recorded(caplog: Any) -> 
         watch.activate("a")
         for _ in range(3):
             watch.deliver_nudge(lambda text: None)
-            watch.run.take_nudge = lambda: "be quick"  # pyright: ignore[reportAttributeAccessIssue]
+            watch.run.nudge_text = "be quick"
             watch.deliver_nudge(lambda text: 1 / 0)
     assert len(caplog.records) == 1
     report = watch.run.report()

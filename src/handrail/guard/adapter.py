@@ -223,21 +223,11 @@ class RunWatch:
             if self.stop is None:
                 self.stop = self.run.errors.judge(self._usage)
 
-    @contextmanager
-    def as_current(self, chain: tuple[str, ...] | None = None) -> Generator[None]:
+    def as_current(self, chain: tuple[str, ...] | None = None) -> "CurrentWatch":
         """Make this the watched run inside the block, with this agent at the end of the chain that
         called it; a run that starts its own is not part of it.
         """
-        if chain is None:
-            chain = _agent_chain.get() if current_watch.get() is self else ()
-        watch_before, chain_before = current_watch.get(), _agent_chain.get()
-        current_watch.set(self)
-        _agent_chain.set(chain)
-        try:
-            yield
-        finally:  # perhaps in another context, where a token could not be used
-            _agent_chain.set(chain_before)
-            current_watch.set(watch_before)
+        return CurrentWatch(self, chain)
 
     def iterate(self, pieces: Any) -> Iterator[Any]:
         """Iterate over what a framework yields, and close it, whichever side ends first."""
@@ -261,6 +251,8 @@ class RunWatch:
 
     def deliver_nudge(self, deliver: Callable[[str], object]) -> None:
         """Pass what the next model should be told of a rule that is near to the framework, once."""
+        if self.run.nudge_text is None:
+            return
         with self.run.errors.absorbing("a nudge could not be delivered"):
             with self._lock:
                 text = self.run.take_nudge()
@@ -271,6 +263,30 @@ class RunWatch:
         """Raise the stop, if there is one: for hooks that end a framework's run by an error."""
         if self.stop is not None:
             raise stop_error(self.stop, self.run, self.partial, self.framework_error)
+
+
+class CurrentWatch:
+    """The block inside which a run is the watched one. It is entered for every piece of a stream,
+    so it is no generator.
+    """
+
+    __slots__ = ("_chain", "_chain_before", "_watch", "_watch_before")
+
+    def __init__(self, watch: RunWatch, chain: tuple[str, ...] | None) -> None:
+        self._watch, self._chain = watch, chain
+
+    def __enter__(self) -> None:
+        self._watch_before, self._chain_before = current_watch.get(), _agent_chain.get()
+        chain = self._chain
+        if chain is None:
+            chain = self._chain_before if self._watch_before is self._watch else ()
+        current_watch.set(self._watch)
+        _agent_chain.set(chain)
+
+    def __exit__(self, *_: object) -> None:
+        """Restore what was there; perhaps in another context, where a token could not be used."""
+        _agent_chain.set(self._chain_before)
+        current_watch.set(self._watch_before)
 
 
 @contextmanager

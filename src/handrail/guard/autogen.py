@@ -108,8 +108,9 @@ class GuardedAutoGenTeam(FrameworkObject):
 async def _record(watch: RunWatch, recorder: Any, message: Any) -> None:
     with watch.boundary:
         recorder.record_message(message)
-    with watch.run.errors.absorbing("a nudge could not be delivered"):
-        await recorder.deliver_nudge(message)
+    if watch.run.nudge_text is not None:
+        with watch.run.errors.absorbing("a nudge could not be delivered"):
+            await recorder.deliver_nudge(message)
 
 
 @contextmanager
@@ -390,7 +391,7 @@ class _MessageRecorder:
 
     def record_text(self, message: Any) -> None:
         self.watch.begin_step()
-        usage = message.models_usage
+        usage, text = message.models_usage, message.to_text()
         tokens = usage.prompt_tokens + usage.completion_tokens if usage is not None else 0
         if tokens or self._is_answer(message):
             call = ModelCall(
@@ -398,18 +399,15 @@ class _MessageRecorder:
                 input_tokens=usage.prompt_tokens if usage is not None else 0,
                 output_tokens=usage.completion_tokens if usage is not None else 0,
             )
-            self.watch.record_answer(message.to_text(), tokens, call)
+            self.watch.record_answer(text, tokens, call)
         elif message.source in self.person_asks:
-            self.watch.record_tool_call(
-                message.source, self.person_asks[message.source], message.to_text()
-            )
-        self._record_finding(message)
+            self.watch.record_tool_call(message.source, self.person_asks[message.source], text)
+        if not message.type.endswith("Event"):
+            self._record_finding(message, text)
 
-    def _record_finding(self, message: Any) -> None:
+    def _record_finding(self, message: Any, text: str) -> None:
         """Record a message as what an agent found, if it works like a tool."""
-        source, text = message.source, message.to_text()
-        if message.type.endswith("Event"):
-            return
+        source = message.source
         is_finding = source in self.tools and message.type in PLAIN_MESSAGES
         if is_finding and self.watch.judges_findings:
             self.watch.record_tool_call(source, self.request, text, _failure_text(text))

@@ -166,6 +166,8 @@ def add_usages(first: Usage, second: Usage) -> Usage:
 
 
 def _figure(value: float) -> int:
+    if type(value) is int and 0 <= value <= FIGURE_MAX:
+        return value  # as nearly always
     return int(min(max(value, 0), FIGURE_MAX))
 
 

@@ -159,7 +159,7 @@ class RunCallbacks:
         self.ignore_chat_model = False
 
     def _record_tool_output(self, output: Any, name: str, inputs: object, metadata: Any) -> None:
-        if getattr(output, "goto", ()):
+        if not hasattr(output, "content") and getattr(output, "goto", ()):
             return  # a handoff, recorded when the other node begins
         tool_output = read_tool_output(output)
         is_failure = getattr(output, "status", "") == "error"
@@ -223,13 +223,14 @@ def _finding_hash(finding: tuple[object, ...]) -> int:
 
 def read_tool_output(output: Any) -> object:
     """Return a tool's output, without the id of the call."""
+    if hasattr(output, "content"):
+        return output.content
     update: Any = getattr(output, "update", None)
-    if is_mapping(update):  # a change of the graph's state
-        changes: Any = update
-        messages: list[Any] = changes.get("messages") or []
-        rest = {key: value for key, value in changes.items() if key != "messages"}
-        return [getattr(message, "content", message) for message in messages], rest
-    return getattr(output, "content", output)
+    if not is_mapping(update):
+        return output
+    messages: list[Any] = update.get("messages") or []  # a change of the graph's state
+    rest = {key: value for key, value in update.items() if key != "messages"}
+    return [getattr(message, "content", message) for message in messages], rest
 
 
 class _OpenRun:

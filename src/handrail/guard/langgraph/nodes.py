@@ -10,7 +10,7 @@ after it goes on with its turn.
 import functools
 from collections.abc import Mapping
 from threading import RLock
-from typing import Any, cast
+from typing import Any
 from uuid import UUID
 
 import msgspec
@@ -287,32 +287,33 @@ def _record_state(watch: RunWatch, inputs: Any) -> None:
     """
     if not watch.judges_findings:
         return
-    fields: Any = inputs if is_mapping(inputs) else getattr(inputs, "__dict__", {"": inputs})
     state: dict[str, Any] = {}
     text = ""
-    for key, value in cast("Mapping[str, Any]", fields).items():
-        last = _last_message(value)
-        if last is None:
-            state[key] = value
+    for key, value in _fields_of(inputs).items():
+        last_value = _last_of(value)
+        if last_value is not value and hasattr(last_value, "content"):
+            text = to_text(last_value.content)
         else:
-            text = to_text(last.content)
+            state[key] = value
     watch.record_state(state, text)
 
 
-def _last_message(value: Any) -> Any:
-    """Return the last of a list of messages; None if the value is no such list."""
-    messages = cast("list[Any]", value) if type(value) is list else []
-    return messages[-1] if messages and hasattr(messages[-1], "content") else None
+def _fields_of(inputs: Any) -> Mapping[str, Any]:
+    if issubclass(type(inputs), dict) or is_mapping(inputs):
+        return inputs
+    return getattr(inputs, "__dict__", {"": inputs})
+
+
+def _last_of(value: Any) -> Any:
+    """Return the last element of a list, or the value itself if it is none."""
+    return value[-1] if value and issubclass(type(value), list) else value
 
 
 def _has_open_tool_calls(inputs: Any) -> bool:
     """Return whether a node's input has unanswered tool calls: in the model's message at the end of
     its messages, or by themselves.
     """
-    fields: Any = inputs if is_mapping(inputs) else getattr(inputs, "__dict__", {"": inputs})
-    last_values: list[Any] = [
-        value[-1] if value and type(value) is list else value for value in fields.values()
-    ]
+    last_values = map(_last_of, _fields_of(inputs).values())
     return any(
         last_value.get("type") == "tool_call"
         if is_mapping(last_value)
