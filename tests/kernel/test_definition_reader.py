@@ -552,6 +552,43 @@ def test_any_damaged_definition_gives_a_plan_or_errors(document: object):
 
 
 @pytest.mark.requirement("L13.6", "L13.8")
+@pytest.mark.parametrize(
+    ("path", "value", "message", "hint"),
+    [
+        (
+            ("nodes", 1, "type"),
+            "teleport",
+            "'teleport' is not one of the choices",
+            "write one of: start, end, task, approval, decision, merge",
+        ),
+        (
+            ("nodes", 1, "config"),
+            {"kind": "poetry"},
+            "'poetry' is not one of the choices",
+            "write one of: commit, verification, investigation",
+        ),
+    ],
+)
+def test_a_word_that_is_none_of_the_choices_is_refused_with_them(
+    path: tuple[str | int, ...], value: object, message: str, hint: str
+):
+    _, errors, _ = read_definition(changed(WORKFLOW, *path, to=value))
+    assert [(e.message, e.hint) for e in errors] == [(message, hint)]
+
+
+@pytest.mark.requirement("L13.1", "L13.2", "L13.8")
+def test_a_cycle_is_told_beside_a_missing_start():
+    document = chain(node("a"), node("b"))
+    document["nodes"] = document["nodes"][1:]
+    document["edges"] = [
+        {"from_node_id": "a", "to_node_id": "b"},
+        {"from_node_id": "b", "to_node_id": "a"},
+    ]
+    _, checked = check_definition(document)
+    assert {"no_start", "cycle"} <= {error.code for error in checked.errors}
+
+
+@pytest.mark.requirement("L13.6", "L13.8")
 def test_a_node_of_a_bad_type_hides_no_other_error_and_moves_no_place():
     document = chain(node("a"), node("b"), node("c", role="wizard"))
     document["nodes"][2]["type"] = "tsk"

@@ -2,11 +2,12 @@
 
 import pytest
 from tests.kernel import histories
-from tests.kernel.driven_run import DrivenRun, chain, node, team, used
+from tests.kernel.driven_run import ANA, DrivenRun, chain, node, team, used
 
-from handrail.kernel.run.events import Offered
+from handrail.kernel.run import commands as c
+from handrail.kernel.run.events import Claimed
 from handrail.views.statistics import NodeStatistics, run_statistics
-from handrail.views.steps import attempts
+from handrail.views.steps import attempts, retries
 
 
 def test_a_run_that_goes_on_has_no_figures():
@@ -70,12 +71,30 @@ def test_the_agents_of_a_team_are_counted_by_their_turns():
 
 
 @pytest.mark.parametrize("make", histories.DRIVEN, ids=lambda make: make.__name__)
-def test_every_dispatch_of_any_run_is_counted_once(make):
+def test_every_claimed_dispatch_of_any_run_is_counted_once(make):
     d = make()
     counted = run_statistics(d.events)
     assert (counted is None) == (not d.run.has_ended)
     if counted is not None:
         assert {name: one.dispatches for name, one in counted.nodes.items()} == attempts(d.events)
-        assert sum(one.dispatches for one in counted.nodes.values()) == len(d.of(Offered))
+        assert sum(one.dispatches for one in counted.nodes.values()) == len(d.of(Claimed))
         assert all(one.visits for one in counted.nodes.values())
         assert (counted.tokens, counted.cost) == (d.run.ledger.tokens, d.run.ledger.cost)
+
+
+@pytest.mark.requirement("L14.4", "L14.5")
+def test_an_offer_that_nobody_took_is_no_dispatch():
+    d = DrivenRun(chain(node("a")))
+    d.do(c.Close(by=ANA, reason="not now"))
+    counted = run_statistics(d.events)
+    assert counted is not None
+    assert (counted.nodes, attempts(d.events), retries(d.events)) == ({}, {}, {})
+
+
+@pytest.mark.requirement("L14.4")
+def test_a_second_attempt_is_a_retry_once_it_is_claimed():
+    d = DrivenRun(chain(node("a")))
+    d.fail("a")
+    assert (attempts(d.events), retries(d.events)) == ({"a": 1}, {})
+    d.claim("a")
+    assert (attempts(d.events), retries(d.events)) == ({"a": 2}, {"a": 1})

@@ -1,8 +1,9 @@
 """Statistics of runs that have ended (L14): of one run, from its events alone, and of a definition.
 
-A *visit* lasts from entering a node to leaving it; its dispatches are the cycles that agents were
-given. All dispatches of a node beyond the first are retries, whatever the reason: failure, a lost
-agent, more cycles, a way back. A team's agents count like nodes: a handoff begins a visit.
+A *visit* lasts from entering a node to leaving it; its dispatches are the cycles that agents took:
+one that nobody claimed is none. All dispatches of a node beyond the first are retries, whatever the
+reason: failure, a lost agent, more cycles, a way back. A team's agents count like nodes: a handoff
+begins a visit.
 """
 
 from collections import Counter
@@ -10,11 +11,11 @@ from collections import Counter
 from handrail.kernel.decision import Value
 from handrail.kernel.run.events import (
     Asked,
+    Claimed,
     Ended,
     Faulted,
     HandedOff,
     Moved,
-    Offered,
     Reported,
     Started,
 )
@@ -37,7 +38,7 @@ class RunStatistics(Value):
     tokens: int
     cost: float
     nodes: dict[str, NodeStatistics]
-    """Nodes dispatched at least once."""
+    """Nodes that an agent has claimed at least once."""
 
 
 def run_statistics(events: Events) -> RunStatistics | None:
@@ -50,7 +51,7 @@ def run_statistics(events: Events) -> RunStatistics | None:
     tokens, cost, escalations = 0, 0.0, 0
     for event in events:
         visits.update(_entered_steps(event))
-        if isinstance(event, Offered):
+        if isinstance(event, Claimed):
             dispatches[event.step_id] += 1
         elif isinstance(event, Reported | Faulted):
             tokens += event.result.usage.tokens

@@ -172,15 +172,22 @@ def _step_outcome(event: Reported | Faulted | Lost | TimedOut) -> tuple[str, str
 
 
 def attempts(events: Events) -> dict[str, int]:
-    """Count the dispatches per node or agent, over the whole run."""
-    return _count_by_step_id(event.step_id for event in events if isinstance(event, Offered))
+    """Count the dispatches that an agent claimed, per node or agent, over the whole run."""
+    return _count_by_step_id(offer.step_id for offer in _claimed_offers(events))
 
 
 def retries(events: Events) -> dict[str, int]:
-    """Count the dispatches that were not the first of their visit."""
+    """Count the claimed dispatches that were not the first of their visit."""
     return _count_by_step_id(
-        event.step_id for event in events if isinstance(event, Offered) and event.attempt > 1
+        offer.step_id for offer in _claimed_offers(events) if offer.attempt > 1
     )
+
+
+def _claimed_offers(events: Events) -> Iterator[Offered]:
+    fences = {event.fence for event in events if isinstance(event, Claimed)}
+    for event in events:
+        if isinstance(event, Offered) and event.fence in fences:
+            yield event
 
 
 def _count_by_step_id(step_ids: Iterable[str]) -> dict[str, int]:

@@ -54,7 +54,9 @@ class Graph:
         self.ends = [i for i, node in enumerate(self.nodes) if node.type is NodeType.END]
         self.reachable = self._reach(starts[:1], self.succ)
         self.leads_to_end = self._reach(self.ends, self.pred)
-        self.order, self.cycle = self._sort()
+        self.order, self.cycle = self._sort(self.reachable)
+        if not self.cycle and len(self.reachable) < n:  # tell a cycle that no start leads to, too
+            self.cycle = self._sort(set(range(n)))[1]
 
     def compute_shape(self) -> None:
         """Compute dominators, blocks and regions of a graph with a start and without cycles."""
@@ -103,9 +105,10 @@ class Graph:
                     stack.append(link.node)
         return seen
 
-    def _sort(self) -> tuple[list[int], list[int]]:
-        """Return a topological order of the reachable nodes, and one cycle if there is any."""
-        degree = dict.fromkeys(sorted(self.reachable), 0)
+    def _sort(self, nodes: set[int]) -> tuple[list[int], list[int]]:
+        """Return a topological order of the nodes, and one cycle if there is any. Every successor
+        of a node is among them."""
+        degree = dict.fromkeys(sorted(nodes), 0)
         for i in degree:
             for link in self.succ[i]:
                 degree[link.node] += 1

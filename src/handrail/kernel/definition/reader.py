@@ -16,6 +16,7 @@ import re
 import types
 import typing
 from collections.abc import Iterator, Mapping
+from enum import Enum
 from typing import Any, TypeGuard, TypeVar
 
 import msgspec
@@ -263,20 +264,38 @@ def _salvage_field(
     try:
         return msgspec.convert(value, field.type)
     except msgspec.ValidationError as error:
+        reason = str(error).split(" - at ")[0]
+        is_choice = reason.startswith("Invalid enum value")
+        problem = (
+            "is not one of the choices"
+            if is_choice
+            else f"does not fit: it {explain_validation_error(reason)}"
+        )
+        hint = ""
+        if is_choice:
+            hint = f"write one of: {', '.join(_choices(field.type))}"
+        elif field.name in DURATION_FIELDS:
+            hint = 'write a number of seconds, or a duration such as "10m"'
         errors.append(
             DocumentProblem(
                 code=_problem_code(field, str(error)),
                 path=path,
-                message=(
-                    f"{_describe(value)} does not fit: it "
-                    f"{explain_validation_error(str(error).split(' - at ')[0])}"
-                ),
-                hint='write a number of seconds, or a duration such as "10m"'
-                if field.name in DURATION_FIELDS
-                else "",
+                message=f"{_describe(value)} {problem}",
+                hint=hint,
             )
         )
         return UNSET
+
+
+def _choices(annotation: object) -> Iterator[str]:
+    """Yield the texts that an enum, a Literal, or a union with one allows."""
+    if isinstance(annotation, type) and issubclass(annotation, Enum):
+        yield from (str(member.value) for member in annotation)
+    for argument in typing.get_args(annotation):
+        if isinstance(argument, str):
+            yield argument
+        else:
+            yield from _choices(argument)
 
 
 def _problem_code(field: msgspec.structs.FieldInfo, error: str) -> str:
