@@ -1,17 +1,21 @@
 """Money and single tools have limits in every framework: the run is stopped, with the figure.
 
 Each program asks a tool for something new at every step. Its model has a name and says what it
-used, as models do in that framework.
+used, as models do in that framework. What was called is counted: the call is refused, not stopped
+when it is over.
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 from agent_framework import ChatResponse, Content, Message
 from agents.tool import function_tool
 from autogen_agentchat.agents import AssistantAgent
+from autogen_agentchat.teams import RoundRobinGroupChat
 from autogen_core import ComponentModel
 from autogen_core.models import CreateResult, RequestUsage
 from langchain_core.language_models import GenericFakeChatModel
@@ -31,7 +35,8 @@ from tests.frameworks.test_real_teams import Client, SdkModel, StrandsModel, cal
 
 from agents import Agent, Usage
 from agents import ModelResponse as SdkResponse
-from handrail import BudgetSpent, Guard, LimitReached, ModelCall, StopRules
+from handrail import Budget, BudgetSpent, Guard, LimitReached, ModelCall, StopRules
+from handrail.guard import plain
 from handrail.guard.agent_framework import guarded as agent_framework
 from handrail.guard.autogen import guarded as autogen
 from handrail.guard.langgraph import guarded as langgraph
@@ -41,15 +46,24 @@ from handrail.guard.strands import guarded as strands
 
 INPUT, OUTPUT, CACHED, MODEL = 900, 100, 300, "house-model"
 STEPS_MAX = 40
+made: Counter[str] = Counter()
+"""Calls that were made: of the `model`, and of the `tool`."""
+
+
+@pytest.fixture(autouse=True)
+def _nothing_was_called() -> None:
+    made.clear()
 
 
 def look(place: int) -> str:
     """Looks."""
+    made["tool"] += 1
     return f"nothing in {place}"
 
 
 def run_langgraph(guard: Guard) -> None:
     def answer(number: int) -> AIMessage:
+        made["model"] += 1
         usage: Any = {
             "input_tokens": INPUT,
             "output_tokens": OUTPUT,
@@ -74,6 +88,7 @@ class NamedSdkModel(SdkModel):
     model = MODEL
 
     async def get_response(self, *given: Any, **more: Any) -> SdkResponse:
+        made["model"] += 1
         response = await super().get_response(*given, **more)
         response.usage = Usage(
             requests=1,
@@ -96,6 +111,7 @@ class NamedStrandsModel(StrandsModel):
         return {"model_id": MODEL}
 
     async def stream(self, messages: Any, *given: Any, **more: Any) -> Any:
+        made["model"] += 1
         async for event in super().stream(messages, *given, **more):
             if "metadata" in event:
                 event["metadata"]["usage"] = {
@@ -117,6 +133,7 @@ def run_pydantic(guard: Guard) -> None:
     places = iter(range(STEPS_MAX))
 
     def answer(messages: Any, info: Any) -> ModelResponse:
+        made["model"] += 1
         call = ToolCallPart("look", {"place": next(places)})
         usage = PydanticUsage(input_tokens=INPUT, output_tokens=OUTPUT, cache_read_tokens=CACHED)
         return ModelResponse([call], usage=usage)
@@ -132,6 +149,7 @@ class NamedClient(Client):
         return ComponentModel(provider="house.Client", config={"model": MODEL})
 
     async def create(self, *given: Any, **more: Any) -> CreateResult:
+        made["model"] += 1
         usage = RequestUsage(prompt_tokens=INPUT, completion_tokens=OUTPUT)
         return (await super().create(*given, **more)).model_copy(update={"usage": usage})
 
@@ -148,9 +166,23 @@ def run_autogen(guard: Guard) -> None:
     asyncio.run(autogen(agent, guard).run(task="go"))
 
 
+def run_autogen_team(guard: Guard) -> None:
+    """A team's messages reach the guard after its agents have gone on."""
+    client = NamedClient(lambda n: calls("look", n, place=n))
+
+    async def look_async(place: int) -> str:
+        """Looks."""
+        return look(place)
+
+    look_async.__name__ = "look"
+    agent = AssistantAgent("a", client, tools=[look_async], max_tool_iterations=STEPS_MAX)
+    asyncio.run(autogen(RoundRobinGroupChat([agent]), guard).run(task="go"))
+
+
 class NamedChatClient(af.Model):
     def _inner_get_response(self, *, messages: Any, stream: bool, options: Any, **more: Any) -> Any:
         self.asked += 1
+        made["model"] += 1
         call = Content.from_function_call(f"c{self.asked}", "look", arguments={"place": self.asked})
         usage: Any = {
             "input_token_count": INPUT,
@@ -171,13 +203,35 @@ def run_agent_framework(guard: Guard) -> None:
     asyncio.run(agent_framework(agent, guard).run("go"))
 
 
+def run_plain(guard: Guard) -> None:
+    seek = plain.tool(look)
+
+    def work() -> None:
+        for number in range(STEPS_MAX):
+            plain.nudge()
+            made["model"] += 1
+            call = ModelCall(
+                model=MODEL,
+                provider="house",
+                input_tokens=INPUT,
+                output_tokens=OUTPUT,
+                cache_read_tokens=CACHED,
+            )
+            plain.used(text=f"look in {number}", call=call)
+            seek(number)
+
+    plain.guarded(work, guard)()
+
+
 RUNS: list[Callable[[Guard], None]] = [
     run_langgraph,
     run_openai,
     run_strands,
     run_pydantic,
     run_autogen,
+    run_autogen_team,
     run_agent_framework,
+    run_plain,
 ]
 every_framework = pytest.mark.parametrize(
     "run", RUNS, ids=[run.__name__.removeprefix("run_") for run in RUNS]
@@ -197,6 +251,31 @@ def test_a_run_is_stopped_at_max_cost_with_the_figure(run: Callable[[Guard], Non
     usage = guard.last.report().usage
     assert (usage.input_tokens, usage.output_tokens) == (6 * INPUT, 6 * OUTPUT)
     assert (usage.tokens, usage.unpriced_calls) == (6 * (INPUT + OUTPUT), 0)
+    assert "0.0114 of 0.01 cost" in str(caught.value)
+    assert made == {"model": 6, "tool": 5}
+
+
+@every_framework
+def test_no_call_begins_once_a_limit_is_reached_exactly(run: Callable[[Guard], None]) -> None:
+    guard = Guard(StopRules(max_tokens=3 * (INPUT + OUTPUT)))
+    with pytest.raises(BudgetSpent, match="3000 of 3000 tokens"):
+        run(guard)
+    assert made == {"model": 3, "tool": 2}
+
+
+@every_framework
+def test_a_shared_budget_refuses_the_call_with_the_figure(
+    run: Callable[[Guard], None], tmp_path: Path
+) -> None:
+    record = f"sqlite:///{tmp_path / 'work.db'}"
+    budget = Budget("support", per="day", cost=0.01)
+    guard = Guard(budgets=[budget], prices={MODEL: (1.0, 10.0)}, record=record)
+    with pytest.raises(BudgetSpent, match=r"the budget 'support' is spent: 0\.0114 of 0\.01 cost"):
+        run(guard)
+    assert made == {"model": 6, "tool": 5}
+    with pytest.raises(BudgetSpent):
+        run(guard)
+    assert made["model"] == 6
 
 
 @every_framework
@@ -207,7 +286,8 @@ def test_prices_see_the_models_name_and_what_came_from_a_cache(
     guard = Guard(StopRules(max_cost=2), prices=lambda call: seen.append(call) or 1.0)
     with pytest.raises(BudgetSpent):
         run(guard)
-    cached = 0 if run is run_autogen else CACHED  # its messages do not say
+    is_autogen = run in (run_autogen, run_autogen_team)
+    cached = 0 if is_autogen else CACHED  # its messages do not say
     calls = {(call.model, call.input_tokens, call.output_tokens) for call in seen}
     assert calls == {(MODEL, INPUT, OUTPUT)}
     assert {call.cache_read_tokens for call in seen} == {cached}
@@ -220,3 +300,5 @@ def test_a_run_is_stopped_at_the_limit_of_a_tool(run: Callable[[Guard], None]) -
         run(guard)
     stop = caught.value.stop
     assert (stop.rule, stop.limit, stop.seen) == ("tool_limit", 4, 5)
+    assert "look was asked for 5 times" in str(caught.value)
+    assert made == {"model": 5, "tool": 4}

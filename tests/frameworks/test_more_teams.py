@@ -235,7 +235,7 @@ def test_a_budget_bounds_an_agent_that_is_a_tool_while_it_is_at_work():
     guard = Guard(StopRules(max_tokens=50))
     with pytest.raises(BudgetSpent):
         run(openai(outer, guard).run("go"))
-    assert (inner.model.asked, outer.model.asked) == (5, 1)
+    assert (inner.model.asked, outer.model.asked) == (4, 1)
     assert sum(tokens for _, tokens in steps(guard)) == 50
 
 

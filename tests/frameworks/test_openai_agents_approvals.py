@@ -240,7 +240,7 @@ def test_a_budget_bounds_a_nested_agent_after_an_approval_too():
     guard = Guard(StopRules(max_tokens=50))
     with pytest.raises(BudgetSpent):
         run(guarded(outer, guard).run(state))
-    assert (inner.model.asked, outer.model.asked) == (1 + 6, 1)
+    assert (inner.model.asked, outer.model.asked) == (1 + 5, 1)
     assert sum(tokens for _, tokens in steps(guard)) == 50
 
 

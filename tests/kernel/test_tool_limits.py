@@ -37,7 +37,7 @@ def test_as_many_calls_as_the_limit_are_allowed_and_one_more_ends_the_run() -> N
     assert rules(fired) == ["tool_limit"]
     assert (fired[0].limit, fired[0].seen) == (3, 4)
     assert fired[0].evidence == ("step 1", "step 2", "step 3", "step 4")
-    assert fired[0].reason == "search was called 4 times, the last time by researcher"
+    assert fired[0].reason == "search was asked for 4 times, the last time by researcher"
     assert fired[0].names == ("search",)
 
 

@@ -18,6 +18,7 @@ from threading import RLock
 from typing import Any, NoReturn
 
 from handrail.guard.boundary import HookBoundary
+from handrail.guard.call_limits import NOT_MADE
 from handrail.guard.errors import stop_error
 from handrail.guard.prices import ModelCall, add_usages
 from handrail.guard.run import NO_USAGE, Guard, GuardedRun
@@ -26,6 +27,7 @@ from handrail.guard.tool_calls import ToolCall, to_text
 from handrail.kernel.definition.limits import ProfileName
 from handrail.kernel.result import FIGURE_MAX, NO_EVIDENCE, Usage
 from handrail.kernel.run.state import Stop
+from handrail.kernel.stop.rules import StopRule
 
 ANSWER_CHARS_MAX = 2_000
 """Characters of a model's answer; the framework keeps the rest."""
@@ -58,6 +60,8 @@ class RunWatch:
         self._usage = NO_USAGE
         self.step_open = False
         """Whether a step is not recorded yet."""
+        self._refused: str | None = None
+        """The tool whose call was refused; empty for a model."""
         self._calls: list[ToolCall] = []
         """The tool calls of this step."""
         self._state: Mapping[str, Any] | str | None = None
@@ -147,6 +151,62 @@ class RunWatch:
                 self._flush_step()
             return self.stop
 
+    def begin_call(self, tool: str = "", record: Callable[[], object] | None = None) -> Stop | None:
+        """Begin a call of a tool, or of a model after `begin_step`; return the stop if a limit
+        refuses it. `record` records what the adapter holds back, before the run ends.
+        """
+        limits = self.run.call_limits
+        if limits.is_set and self.stop is None:
+            with self._lock:
+                agent = self._calling_agent()
+                fired = limits.judge(agent, tool, self._usage, self._calls)
+                if fired:
+                    if record is not None:
+                        record()
+                    if any(rule.rule is StopRule.TOOL_LIMIT for rule in fired):
+                        self.record_tool_call(tool, "", None, NOT_MADE)
+                    if self.step_open:
+                        self._flush_step()
+                    if self.stop is None:
+                        self.stop = limits.end(agent, tool)
+                else:
+                    limits.begin_call(agent, tool)
+        return self.stop
+
+    def refuses_call(self, tool: str = "") -> bool:
+        """Like `begin_call`, for frameworks that report a step when they have gone on: once they
+        have reported all, `end_refused` ends the run.
+        """
+        limits = self.run.call_limits
+        if self.stop is not None or self._refused is not None:
+            return True
+        if not limits.is_set:
+            return False
+        with self._lock:
+            if limits.judge(self._calling_agent(), tool, self._usage, self._calls):
+                self._refused = tool
+            elif tool:
+                limits.see_call(tool)
+            return self._refused is not None
+
+    def end_refused(self) -> None:
+        """End the run if a call was refused in it."""
+        if self._refused is not None:
+            self.begin_call(self._refused)
+
+    def pause_call(self, tool: str) -> None:
+        """Note that a tool's call paused, and will be made again."""
+        self.run.call_limits.end_call(self._calling_agent(), tool)
+
+    def see_answer(self, tokens: int, call: ModelCall) -> None:
+        """Note what an answer has used that is recorded later."""
+        if self.run.call_limits.is_set:
+            with self._lock:
+                self.run.call_limits.see_answer(self._price(call, tokens))
+
+    def _calling_agent(self) -> str:
+        return next(reversed(_agent_chain.get()), self.active_agent)
+
     def record_answer(
         self, text: str = "", tokens: int = 0, call: ModelCall = UNKNOWN_CALL
     ) -> None:
@@ -189,8 +249,10 @@ class RunWatch:
         something outside of the run.
         """
         with self._lock:
-            agent = next(reversed(_agent_chain.get()), self.active_agent)
+            agent = self._calling_agent()
             self._calls.append(ToolCall(agent, tool, arguments, output, error, effect))
+            if self.run.call_limits.is_set:
+                self.run.call_limits.end_call(agent, tool)
             self.step_open = True
             self.records += 1
 

@@ -556,7 +556,9 @@ def _set_answer(executor_call: _ExecutorCall, response: Any, text: str | None = 
         cache_write_tokens=usage.get("cache_creation_input_token_count") or 0,
     )
     answer_text = response.text if text is None else text
-    executor_call.pending_answer = (answer_text, usage.get("total_token_count") or 0, call)
+    tokens = usage.get("total_token_count") or 0
+    executor_call.pending_answer = (answer_text, tokens, call)
+    executor_call.run.watch.see_answer(tokens, call)
     if executor_call.outer is None:
         executor_call.run.partial_items.extend(response.messages)
 
@@ -588,6 +590,7 @@ class _ModelMiddleware:
             with watch.boundary:
                 executor_call.flush()
                 watch.begin_step()
+                watch.begin_call()
             if watch.stop is not None:
                 executor_call.abort()
             watch.deliver_nudge(functools.partial(_add_message, context))
@@ -618,6 +621,12 @@ class _ToolMiddleware:
             context.function.name,
             context.arguments,
         )
+        if executor_call is not None:
+            watch = executor_call.run.watch
+            with watch.tool_boundary:
+                watch.begin_call(name, record=executor_call.flush)
+            if watch.stop is not None:
+                executor_call.abort()
         try:
             await call_next()
         except Exception as error:

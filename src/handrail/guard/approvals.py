@@ -23,6 +23,7 @@ def ask_person(watch: RunWatch, question: object) -> "HumanReply | None":
     """Return a person's answer; None if there is none to be had, or the run is stopped."""
     with watch.boundary:
         watch.begin_step()
+        watch.run.call_limits.forget_calls()
     if watch.stop is not None or watch.run.recorder is None:
         return None
     reply: HumanReply | None = None

@@ -20,13 +20,19 @@ What a stop leaves: a `TaskResult` with the messages so far and the reason, as `
 import functools
 import inspect
 import re
-from asyncio import Future
-from collections.abc import AsyncGenerator, Generator, Iterator
+from asyncio import CancelledError, Future
+from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Iterator
 from contextlib import aclosing, contextmanager
 from types import FrameType
 from typing import Any
 
-from handrail.guard.adapter import RunWatch, import_framework, to_text, watching_stream
+from handrail.guard.adapter import (
+    RunWatch,
+    current_watch,
+    import_framework,
+    to_text,
+    watching_stream,
+)
 from handrail.guard.approvals import ASKS_PER_RUN_MAX, ask_person_async
 from handrail.guard.framework_object import FrameworkObject
 from handrail.guard.framework_versions import require_version
@@ -52,6 +58,8 @@ FAILURE_PREFIXES = (
 )
 """How messages begin that report a failure."""
 SILENT_FAILURE = re.compile(r"The script ran but produced no output .* exit code was: ([1-9]\d*)")
+RUN_IS_OVER = "the guarded run is over"
+"""What an agent is told, instead of the result, that would go on after the end."""
 NUDGE_SOURCE = "guard"
 USER = "user"
 """The sender of a task; not a member of the team, unless an agent has that name."""
@@ -71,19 +79,23 @@ class GuardedAutoGenTeam(FrameworkObject):
     async def run_stream(self, *, task: Any = None, **options: Any) -> AsyncGenerator[Any, None]:
         """Like `team.run_stream(task=task)`; raises `Stopped` when a rule ends the run."""
         base = import_framework("autogen_agentchat.base", EXTRA)
-        token = _make_token(options.pop("cancellation_token", None), self.wrapped)
+        token: Any = _make_token(options.pop("cancellation_token", None), self.wrapped)
         options |= {"task": task, "cancellation_token": token}
         with watching_stream(self.run_guard, self.run_name, task) as watch:
-            messages_so_far = list[Any]()
+            messages_so_far, is_broken = list[Any](), False
             recorder: Any = None
             with watch.boundary:
                 recorder = _MessageRecorder(watch, self.wrapped, task)
+                _add_call_hooks(watch, recorder.agents.values())
             task_messages = _task_message_count(options)
             stream: Any = watch.iterate_async(self.wrapped.run_stream(**options))
             with _asking_in_inbox(watch, recorder):
                 async with aclosing(stream) as messages:
                     try:
                         async for message in messages:
+                            if getattr(message, "content", None) == RUN_IS_OVER:
+                                _end_refused(watch)  # it got this instead of its model's answer
+                                break
                             if isinstance(message, base.TaskResult):
                                 watch.partial = message
                             else:
@@ -93,16 +105,18 @@ class GuardedAutoGenTeam(FrameworkObject):
                             yield message
                             if watch.stop is not None:
                                 break
-                    except Exception:  # what the framework raises because it was stopped
-                        if watch.stop is None:
-                            raise
+                    except Exception as error:
+                        is_broken = True
+                        _require_stop(watch, token, error)
                     finally:
                         token.end()
+            _end_refused(watch)
             if watch.stop is not None:
                 reason = f"{watch.stop.rule}: {watch.stop.reason}"
                 watch.partial = base.TaskResult(messages=messages_so_far, stop_reason=reason)
                 with watch.run.errors.absorbing("the team could not be reset"):
-                    await _reset_team(self.wrapped)
+                    if not is_broken:
+                        await _reset_team(self.wrapped)
 
 
 async def _record(watch: RunWatch, recorder: Any, message: Any) -> None:
@@ -146,8 +160,134 @@ async def _ask(
     if recorder.questions <= ASKS_PER_RUN_MAX:
         reply = await ask_person_async(watch, f"{name} is asked: {recorder.request}")
     if watch.stop is not None:
-        raise RunEndedError("the guarded run is over")
+        raise RunEndedError(RUN_IS_OVER)
     return await terminal(prompt, token) if reply is None else reply.text or "yes"
+
+
+def _end_refused(watch: RunWatch) -> None:
+    with watch.boundary:
+        watch.end_refused()
+
+
+def _require_stop(watch: RunWatch, token: Any, error: Exception) -> None:
+    """Raise the error again, unless the framework raised it because the run was stopped."""
+    _end_refused(watch)
+    if watch.stop is None and token.ended:
+        raise CancelledError from None  # its caller gave up meanwhile
+    if watch.stop is None:
+        raise error
+
+
+def _add_call_hooks(watch: RunWatch, agents: Iterable[Any]) -> None:
+    """Let the guard refuse calls of the agents' models and tools, where a limit may. The hooks stay
+    with them, and do nothing outside a guarded run.
+    """
+    for agent in agents if watch.run.call_limits.is_set else ():
+        client = getattr(agent, "_model_client", None)
+        _hook(client, "create", _hook_model)
+        _hook(client, "create_stream", _hook_model_stream)
+        for workbench in getattr(agent, "_workbench", None) or ():
+            _hook(workbench, "call_tool", _hook_tool)
+            _hook(workbench, "call_tool_stream", _hook_tool_stream)
+
+
+def _hook(value: Any, method: str, wrap: Callable[[Any, Any], Any]) -> None:
+    original = getattr(value, method, None)
+    if original is not None and getattr(original, "__module__", "") != __name__:
+        setattr(value, method, wrap(original, value))
+
+
+def _hook_model(original: Any, client: Any) -> Any:
+    async def create(*args: Any, **options: Any) -> Any:
+        if _is_refused():
+            return _refused_answer()
+        return _see_answer(client, await original(*args, **options))
+
+    return create
+
+
+def _hook_model_stream(original: Any, client: Any) -> Any:
+    async def create_stream(*args: Any, **options: Any) -> AsyncGenerator[Any, None]:
+        if _is_refused():
+            yield _refused_answer()
+            return
+        async for piece in original(*args, **options):
+            yield _see_answer(client, piece)
+
+    return create_stream
+
+
+def _hook_tool(original: Any, _: Any) -> Any:
+    async def call_tool(name: str, *args: Any, **options: Any) -> Any:
+        if _is_refused(name):
+            return _refused_result(name)
+        return await original(name, *args, **options)
+
+    return call_tool
+
+
+def _hook_tool_stream(original: Any, _: Any) -> Any:
+    async def call_tool_stream(name: str, *args: Any, **options: Any) -> AsyncGenerator[Any, None]:
+        if _is_refused(name):
+            yield _refused_result(name)
+            return
+        async for piece in original(name, *args, **options):
+            yield piece
+
+    return call_tool_stream
+
+
+def _is_refused(tool: str = "") -> bool:
+    watch, is_refused = current_watch.get(), False
+    if watch is not None:
+        with watch.tool_boundary:
+            is_refused = watch.refuses_call(tool)
+    return is_refused
+
+
+def _refused_answer() -> Any:
+    """Return what an agent gets instead of its model's answer, and says. An error would leave the
+    team's runtime broken.
+    """
+    models = import_framework("autogen_core.models", EXTRA)
+    usage = models.RequestUsage(prompt_tokens=0, completion_tokens=0)
+    return models.CreateResult(finish_reason="stop", content=RUN_IS_OVER, usage=usage, cached=False)
+
+
+def _refused_result(tool: str) -> Any:
+    """Return what an agent gets instead of a tool's result: it waits for ever for one that raises.
+    The next call of its model ends its turn.
+    """
+    tools = import_framework("autogen_core.tools", EXTRA)
+    content = tools.TextResultContent(content=RUN_IS_OVER)
+    return tools.ToolResult(name=tool, result=[content], is_error=True)
+
+
+def _see_answer(client: Any, answer: Any) -> Any:
+    """Count what an answer has used, before the team reports it."""
+    watch, usage = current_watch.get(), getattr(answer, "usage", None)
+    if watch is not None and usage is not None:
+        with watch.tool_boundary:
+            call = _model_call(_model_name(client), usage)
+            watch.see_answer(call.input_tokens + call.output_tokens, call)
+    return answer
+
+
+def _model_name(client: Any) -> str:
+    """Return a model's name by its client's own configuration; empty if it has none."""
+    try:
+        config: Any = client.dump_component().config if client is not None else {}
+    except Exception:  # a client of one's own need not have a configuration
+        config = {}
+    return str(config.get("model") or "")
+
+
+def _model_call(model: str, usage: Any) -> ModelCall:
+    if usage is None:
+        return ModelCall(model=model)
+    return ModelCall(
+        model=model, input_tokens=usage.prompt_tokens, output_tokens=usage.completion_tokens
+    )
 
 
 def guarded(team: Any, guard: Guard | None = None, *, name: str = "") -> GuardedAutoGenTeam:
@@ -206,7 +346,7 @@ async def _reset_team(team: Any) -> None:
 
 
 class RunEndedError(Exception):
-    """Stops an agent that would go on after the end; the caller gets the reason itself."""
+    """Stops a team that would go on after the end; the caller gets the reason itself."""
 
 
 class _GentleCancellation:
@@ -236,7 +376,7 @@ class _GentleCancellation:
             _choosing_nobody_after(self, caller)
         if self.ended and not is_cancelled and not self._ends_by_itself(caller, frame):
             future.cancel()
-            raise RunEndedError("the guarded run is over")
+            raise RunEndedError(RUN_IS_OVER)
         future.add_done_callback(self._end_if_cancelled)
         return super().link_future(future)  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType, reportUnknownVariableType] - of the framework's token
 
@@ -382,7 +522,8 @@ class _MessageRecorder:
     def record_tool_results(self, message: Any) -> None:
         for result in message.content:
             call = self.calls.pop(result.call_id, None)
-            if call is not None and not result.name.startswith("transfer_to_"):
+            is_made = not (result.is_error and result.content == RUN_IS_OVER)
+            if call is not None and is_made and not result.name.startswith("transfer_to_"):
                 error = result.content if result.is_error else None
                 self.watch.record_tool_call(result.name, call.arguments, result.content, error)
 
@@ -391,14 +532,10 @@ class _MessageRecorder:
 
     def record_text(self, message: Any) -> None:
         self.watch.begin_step()
-        usage, text = message.models_usage, message.to_text()
-        tokens = usage.prompt_tokens + usage.completion_tokens if usage is not None else 0
+        text = message.to_text()
+        call = _model_call(self._model_name(message.source), message.models_usage)
+        tokens = call.input_tokens + call.output_tokens
         if tokens or self._is_answer(message):
-            call = ModelCall(
-                model=self._model_name(message.source),
-                input_tokens=usage.prompt_tokens if usage is not None else 0,
-                output_tokens=usage.completion_tokens if usage is not None else 0,
-            )
             self.watch.record_answer(text, tokens, call)
         elif message.source in self.person_asks:
             self.watch.record_tool_call(message.source, self.person_asks[message.source], text)
@@ -414,14 +551,10 @@ class _MessageRecorder:
         self.request = text
 
     def _model_name(self, agent: str) -> str:
-        """Return the model of an agent by its client's own configuration; empty if it has none."""
+        """Return the model that an agent asks."""
         if agent not in self.models:
             client = getattr(self.agents.get(agent), "_model_client", None)
-            try:
-                config: Any = client.dump_component().config if client is not None else {}
-            except Exception:  # a client of one's own need not have a configuration
-                config = {}
-            self.models[agent] = str(config.get("model") or "")
+            self.models[agent] = _model_name(client)
         return self.models[agent]
 
     def record_code(self, message: Any) -> None:

@@ -407,7 +407,8 @@ def _after_step(context: Any) -> None:
 def _before_model(context: Any) -> None:
     _flush_events()
     scope = _current_scope.get()
-    if scope.begin_agent(context.agent) is None:
+    scope.begin_agent(context.agent)
+    if scope.run.watch.begin_call() is None:
         scope.run.watch.deliver_nudge(
             lambda text: context.messages.append({"role": "user", "content": text})
         )
@@ -427,6 +428,8 @@ def _before_tool(context: Any) -> None:
     _flush_events()
     scope = _current_scope.get()
     if scope.run.watch.stop is not None:
+        return
+    if scope.run.watch.begin_call(context.tool_name) is not None:
         return
     name = scope.agent_name(context.agent)
     _current_scope.set(

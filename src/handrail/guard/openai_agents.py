@@ -266,6 +266,7 @@ def _with_input_filter(caller_config: Any, recorder: "_HookRecorder") -> Any:
     async def input_filter(data: Any) -> Any:
         with recorder.watch.boundary:
             recorder.on_model_input(data)
+            recorder.watch.begin_call()
         recorder.watch.raise_if_stopped()
         filtered = caller_filter(data) if caller_filter is not None else data.model_data
         filtered = await filtered if inspect.isawaitable(filtered) else filtered
@@ -293,7 +294,7 @@ def _make_hooks(base: type[Any], recorder: "_HookRecorder", caller_hooks: Any) -
                 is_tool = name in TOOL_HOOKS
                 with recorder.watch.tool_boundary if is_tool else recorder.watch.boundary:
                     record(recorder, *args, **kwargs)
-                if not is_tool:
+                if name != "on_tool_end":
                     recorder.watch.raise_if_stopped()
             if caller_hooks is not None:
                 await getattr(caller_hooks, name)(*args, **kwargs)
@@ -389,6 +390,7 @@ class _HookRecorder:
 
     def on_tool_start(self, context: Any, agent: Any, tool: Any) -> None:
         self._set_run(context, agent)
+        self.watch.begin_call(tool.name)
 
     def on_tool_end(self, context: Any, agent: Any, tool: Any, result: object) -> None:
         self._set_run(context, agent)

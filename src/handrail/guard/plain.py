@@ -24,7 +24,13 @@ from contextlib import contextmanager
 from itertools import islice
 from typing import Any, TypeVar, cast
 
-from handrail.guard.adapter import UNKNOWN_CALL, current_watch, watching, watching_agent
+from handrail.guard.adapter import (
+    UNKNOWN_CALL,
+    RunWatch,
+    current_watch,
+    watching,
+    watching_agent,
+)
 from handrail.guard.errors import StoppedError, exception_text
 from handrail.guard.prices import ModelCall
 from handrail.guard.run import Guard
@@ -79,6 +85,7 @@ def _turn(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Generator
         yield turn
         return
     with watching_agent(None, name) as watch:
+        _begin_call(watch)
         records, arguments = watch.records, None
         with watch.tool_boundary:
             arguments = _describe_arguments(args, kwargs) if watch.judges_findings else None
@@ -123,6 +130,7 @@ def tool(function: F) -> F:
 
         @functools.wraps(function)
         async def call_async(*args: Any, **kwargs: Any) -> Any:
+            _begin_call(current_watch.get(), name)
             try:
                 output = await function(*args, **kwargs)
             except Exception as error:
@@ -135,6 +143,7 @@ def tool(function: F) -> F:
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
+        _begin_call(current_watch.get(), name)
         try:
             output = function(*args, **kwargs)
         except Exception as error:
@@ -161,13 +170,17 @@ def used(*, tokens: int = 0, text: str = "", call: ModelCall = UNKNOWN_CALL) -> 
 
 
 def nudge() -> str:
-    """Return what the next model should be told of a rule that is near, once; else empty."""
+    """Call it before a model is asked: returns what that should be told of a rule that is near,
+    once; else nothing. Raises `Stopped` if no call may begin.
+    """
     texts: list[str] = []
     watch = current_watch.get()
     if watch is not None:
         with watch.boundary:
             watch.begin_step()
-            watch.deliver_nudge(texts.append)
+            watch.begin_call()
+        watch.raise_if_stopped()
+        watch.deliver_nudge(texts.append)
     return "".join(texts)
 
 
@@ -191,6 +204,14 @@ def guarded(function: F, guard: Guard | None = None, *, name: str = "") -> F:
             return _require_finished(function_name, function(*args, **kwargs))
 
     return run  # pyright: ignore[reportReturnType] - as the function
+
+
+def _begin_call(watch: RunWatch | None, tool: str = "") -> None:
+    """Begin an agent's turn or a tool's call; raise the stop if a limit refuses it."""
+    if watch is not None:
+        with watch.tool_boundary:
+            watch.begin_call(tool)
+        watch.raise_if_stopped()
 
 
 def _record_call(

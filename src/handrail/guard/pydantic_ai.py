@@ -185,6 +185,7 @@ class _NodeRecorder:
         if request is not None:
             self._record_tool_results(request.parts)
             self.watch.begin_step()
+            self.watch.begin_call()
             self.awaits_answer = True
         elif response is not None:
             self.requested_calls = {call.tool_call_id: call for call in response.tool_calls}
@@ -269,6 +270,9 @@ class _GuardCapability:
             metadata: dict[str, Any] = tool_def.metadata or {}
             if declares_effect(metadata.get("annotations")):
                 self.recorder.effect_ids.add(call.tool_call_id)
+            if tool_def.kind != "output":  # the run's last answer
+                self.recorder.watch.begin_call(call.tool_name)
+        self.recorder.watch.raise_if_stopped()
         with self.recorder.as_current():
             return await handler(args)
 

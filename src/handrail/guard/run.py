@@ -29,6 +29,7 @@ from handrail.guard.budgets import (
     ServerSpending,
     SpendingPlace,
 )
+from handrail.guard.call_limits import CallLimits
 from handrail.guard.errors import StoppedError, exception_text, stop_error
 from handrail.guard.fast_path import FastPath
 from handrail.guard.prices import (
@@ -481,6 +482,13 @@ class GuardedRun:
             clock=guard.clock,
             elapsed=self._elapsed,
             end=self.end,
+        )
+        self.call_limits = CallLimits(
+            self,
+            clock=guard.clock,
+            catch_up=self._catch_up,
+            judge=self._judge,
+            stop=self._stop_run,
         )
 
     def begin(

@@ -224,6 +224,7 @@ def _begin_node(watch: RunWatch, event: Any) -> None:
     reason = getattr(state, "handoff_message", None) or ""
     source = None if order is None else _last_dependency(event, order)
     watch.activate(event.node_id, source=source, reason=reason)
+    watch.begin_call()
 
 
 def _after_node(event: Any) -> None:
@@ -261,6 +262,7 @@ def _before_model(event: Any) -> None:
         return
     with watch.boundary:
         _activate_agent(watch, event.agent)
+        watch.begin_call()
     if watch.stop is not None:
         event.cancel = f"{watch.stop.rule}: {watch.stop.reason}"
     else:
@@ -325,6 +327,7 @@ def _before_tool(event: Any) -> None:
             caller: str = getattr(event.agent, NAME_ATTRIBUTE)
             _add_hooks(nested_agent)
             _activate_agent_tool(watch, caller, event.tool_use["toolUseId"], nested_agent)
+        watch.begin_call(event.tool_use["name"])
     if watch.stop is not None:
         event.cancel_tool = f"{watch.stop.rule}: {watch.stop.reason}"
 

@@ -106,7 +106,12 @@ class RunCallbacks:
                 with self.watch.boundary:
                     self.tracker.begin_node(metadata, inputs, about)
                 self.ignore_chat_model = True
-                if self.watch.step_open or self.undecided_nodes or self.watch.stop is not None:
+                if (
+                    self.watch.step_open
+                    or self.undecided_nodes
+                    or self.watch.stop is not None
+                    or self.watch.run.call_limits.is_set
+                ):
                     self.ignore_chat_model = False
                 self._abort_if_stopped()
 
@@ -127,6 +132,7 @@ class RunCallbacks:
             if self.undecided_nodes:
                 self.tracker.decide_node(self.tracker.namespace_of(metadata), runs_tools=False)
             self.watch.begin_step()
+            self.watch.begin_call()
         self._abort_if_stopped()
 
     on_llm_start = on_chat_model_start
@@ -152,6 +158,8 @@ class RunCallbacks:
             self.tools[run_id] = (name, inputs if inputs is not None else input_str, metadata)
             if self.undecided_nodes:
                 self.tracker.decide_node(self.tracker.namespace_of(metadata), runs_tools=True)
+            self.watch.begin_call(name)
+        self._abort_if_stopped()
 
     def on_tool_end(self, output: Any, *, run_id: UUID, **about: object) -> None:
         with self.watch.tool_boundary:
@@ -173,7 +181,9 @@ class RunCallbacks:
     def on_tool_error(self, error: BaseException, *, run_id: UUID, **about: object) -> None:
         with self.watch.tool_boundary:
             name, inputs, metadata = self.tools.pop(run_id, ("tool", "", None))
-            if not isinstance(error, bubble_up_type()):  # no pause
+            if isinstance(error, bubble_up_type()):
+                self.watch.pause_call(name)
+            else:
                 message = f"{type(error).__name__}: {exception_text(error)}"
                 effect = declares_effect(metadata)
                 self.watch.record_tool_call(name, inputs, error=message, effect=effect)

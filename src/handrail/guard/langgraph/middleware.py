@@ -141,13 +141,14 @@ class AgentHooks:
     def _begin_step(self, request: Any) -> Any:
         """Return the request with a nudge, if there is one; raise the stop, if there is one."""
         call: _AgentCall | None = request.state.get(STATE_KEY)
-        watch = find_watch()
-        if watch is None and call is not None:
-            watch = call.watch
+        outer_watch = find_watch()
+        watch = call.watch if outer_watch is None and call is not None else outer_watch
         if watch is None:
             return request
         with watch.boundary:
             watch.begin_step()
+            if outer_watch is None:  # else its callbacks hear of the call
+                watch.begin_call()
         if watch.stop is not None:
             raise self._stop(watch, request.state, call)
         messages: list[Any] = []
@@ -184,12 +185,18 @@ class AgentHooks:
                     watch.record_tool_call(name, arguments, content, failure)
             return output
 
+        with watch.tool_boundary:
+            watch.begin_call(name)
+        if watch.stop is not None:
+            raise self._stop(watch, request.state, call)
         try:
             with watch.as_current():
                 yield record
         except Exception as error:
             with watch.tool_boundary:
-                if not isinstance(error, bubble_up_type()):  # no pause
+                if isinstance(error, bubble_up_type()):
+                    watch.pause_call(name)
+                else:
                     message = f"{type(error).__name__}: {exception_text(error)}"
                     watch.record_tool_call(name, arguments, error=message)
             raise

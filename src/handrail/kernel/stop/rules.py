@@ -164,6 +164,12 @@ def judge_step(ctx: RuleContext) -> list[FiredRule]:
     return fired_rules
 
 
+def judge_call(ctx: RuleContext) -> list[FiredRule]:
+    """Judge whether a call may be made that the ledger counts already among its tool's calls."""
+    fired_rules = (_budget_spent(ctx), _tool_limit(ctx))
+    return [fired for fired in fired_rules if fired is not None]
+
+
 def is_handoff_made(fired: list[FiredRule]) -> bool:
     """Whether the handoff on which these rules fired is still made, as the run's last."""
     return all(fired_rule.rule in TABLE.on_made_handoff for fired_rule in fired)
@@ -268,7 +274,7 @@ def _tool_limit(ctx: RuleContext) -> FiredRule | None:
         if count is not None and count.calls > limit:
             return FiredRule(
                 rule=StopRule.TOOL_LIMIT,
-                reason=f"{tool} was called {count.calls} times, the last time by {ctx.agent}",
+                reason=f"{tool} was asked for {count.calls} times, the last time by {ctx.agent}",
                 limit=limit,
                 seen=count.calls,
                 evidence=_step_citations(count.needed_steps(limit)),

@@ -37,7 +37,12 @@ def add_tool_calls(
     names = [finding.tool for finding in evidence.findings if finding.kind is FindingKind.CALL]
     names = names or [check.command for check in evidence.checks]
     for tool in limits:
-        calls = sum(name == tool or name.startswith(f"{tool} ") for name in names)
+        calls = sum(is_call_of(tool, name) for name in names)
         if calls:
             counts = {**counts, tool: counts.get(tool, ToolCount()).add(step, calls)}
     return counts
+
+
+def is_call_of(tool: str, call: str) -> bool:
+    """Whether a call's name, or a command, counts for the tool."""
+    return call == tool or call.startswith(f"{tool} ")
