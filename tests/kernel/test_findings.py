@@ -14,6 +14,7 @@ from handrail.kernel.stop.findings import (
     FindingReader,
     StepFinding,
     digest_text,
+    is_note_tool,
     is_silent,
     normalize_text,
     reports_failure,
@@ -160,6 +161,12 @@ def test_a_failure_that_says_something_has_an_error_and_a_silent_one_has_none() 
         ("status: running", None, True),
         ('{"state": "in_progress"}', False, True),
         ("not ready yet", None, True),
+        ("Building… 40% complete", None, True),
+        ("[====>    ] 40%", None, True),
+        ('{"state": "DEPLOYING", "ready": "0/3"}', None, True),
+        ("HTTP 502 Bad Gateway", None, True),
+        ("the building is old", None, False),
+        ("100% of the tests passed", None, False),
         ("Error: the process is not running", None, False),
         ("all done", None, False),
         ("running " + "x" * 400, None, False),
@@ -172,6 +179,66 @@ def test_an_answer_that_is_still_not_ready_is_pending(
     first, second = (reader.read_call("a", "t", "", result, failed=failed) for _ in range(2))
     assert not first.pending, "the first time it is news"
     assert second.pending is pending
+
+
+def test_a_progress_bar_is_one_answer_however_long_it_is() -> None:
+    findings = read_answers(*(f"[{'=' * n}>{' ' * (20 - n)}] {5 * n}%" for n in range(3, 20)))
+    assert [finding.pending for finding in findings] == [False, *[True] * 16]
+
+
+@pytest.mark.parametrize(
+    "tool",
+    [
+        "think",
+        "ThinkTool",
+        "mcp__sequential-thinking__sequentialthinking",
+        "TodoWrite",
+        "write_todos",
+        "todo_read",
+        "scratchpad_append",
+        "note",
+        "add_note",
+        "update_plan",
+        "core_memory_append",
+    ],
+)
+def test_a_tool_that_agents_write_to_themselves_with_is_known_by_its_name(tool: str) -> None:
+    assert is_note_tool(tool)
+
+
+@pytest.mark.parametrize(
+    "tool",
+    [
+        "bash",
+        "add_customer_note",
+        "get_notes",
+        "plan_trip",
+        "search_memory",
+        "create_record",
+        "mcp__notes__search",
+        "",
+    ],
+)
+def test_a_tool_that_others_read_or_that_looks_something_up_is_none(tool: str) -> None:
+    assert not is_note_tool(tool)
+
+
+def test_a_note_is_what_was_written_whatever_its_tool_answers() -> None:
+    reader = FindingReader()
+    notes = [reader.read_call("a", "add_note", "be careful", f"note {n} pending") for n in range(9)]
+    assert all(note == notes[0] for note in notes)
+    assert (notes[0].note, notes[0].pending) == (True, False)
+    assert reader.read_call("a", "add_note", "be careful", None) == notes[0]
+    assert reader.read_call("a", "add_note", "be kind", "note 9").key != notes[0].key
+
+
+def test_a_note_that_could_not_be_written_is_a_failed_call() -> None:
+    reader = FindingReader()
+    findings = [
+        reader.read_call("a", "add_note", "x", "disk is full", failed=True),
+        reader.read_call("a", "add_note", "x", "Error: disk is full"),
+    ]
+    assert [(finding.note, finding.failed) for finding in findings] == [(False, True)] * 2
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,13 @@ from handrail.kernel.run.events import Ended, Reported, Started, Warned
 from handrail.kernel.run.state import Stop
 from handrail.kernel.stop.findings import KEYS_KEPT, FindingKind, StepFinding
 from handrail.kernel.stop.ledger import Ledger, renew
-from handrail.kernel.stop.news import News, Repeats, add_findings, assess_findings
+from handrail.kernel.stop.news import (
+    CYCLE_STEPS_MAX,
+    News,
+    Repeats,
+    add_findings,
+    assess_findings,
+)
 
 LONG = "we are working on the request of the user, and this is the plan " * 4
 Step = Callable[[GuardedRun], Stop | None]
@@ -111,7 +117,7 @@ def test_to_undo_check_and_redo_is_no_loop() -> None:
     assert rule_of(play([fix, green, undo, red, fix, green])) == "completed"
 
 
-@pytest.mark.parametrize("period", range(2, 9))
+@pytest.mark.parametrize("period", [*range(2, 9), CYCLE_STEPS_MAX])
 def test_a_whole_round_that_brings_nothing_new_ends_the_run(period: int) -> None:
     run = play([call(f"cat {n}") for n in range(period)] * 5)
     assert (rule_of(run), steps_of(run)) == ("oscillation", 2 * period)
@@ -119,6 +125,46 @@ def test_a_whole_round_that_brings_nothing_new_ends_the_run(period: int) -> None
     every = [f"step {n + 1}" for n in range(2 * period)]
     shorter = every[period] if period > 2 else ""  # without it, the others are a shorter cycle
     assert run.stop.evidence == tuple(step for step in every if step != shorter)
+
+
+def test_a_longer_round_is_not_looked_for() -> None:
+    run = play([call(f"cat {n}") for n in range(CYCLE_STEPS_MAX + 1)] * 5)
+    assert (rule_of(run), steps_of(run)) == ("no_change", 3 * (CYCLE_STEPS_MAX + 1) + 1)
+
+
+def test_a_round_of_states_and_one_of_long_texts_ends_the_run() -> None:
+    states = play([leave("a", at=n) for n in "abcdefgh"] * 3)
+    assert (rule_of(states), steps_of(states)) == ("oscillation", 16)
+    texts = play([say(f"{letter} {LONG * 2} {letter * 3}", letter) for letter in "abcdef"] * 3)
+    assert (rule_of(texts), steps_of(texts)) == ("oscillation", 12)
+
+
+def test_a_call_between_the_same_words_is_repeated_as_often_as_without_them() -> None:
+    steps = [call("pwd"), *[say("once more"), call("ls")] * 10]
+    run = play(steps)
+    assert (rule_of(run), steps_of(run)) == ("no_change", 9)
+    patient = play(steps, no_change_limit=None)
+    assert (rule_of(patient), steps_of(patient)) == ("oscillation", 9)
+    assert patient.stop is not None
+    assert patient.stop.evidence == tuple(f"step {n}" for n in range(2, 10))
+
+
+def note(text: str) -> Step:
+    return lambda run: run.called("coder", "write_todos", text, "saved")
+
+
+def test_a_note_is_weak_news_and_forgives_nothing() -> None:
+    steps = [step for n in range(10) for step in (note(f"idea {n}"), call("ls"))]
+    run = play([call("pwd"), *steps])
+    assert (rule_of(run), steps_of(run)) == ("no_change", 9)
+    assert rule_of(play([note(f"idea {n}") for n in range(50)])) == "completed"
+
+
+def test_the_same_note_counts_only_while_nothing_is_done() -> None:
+    run = play([call("pwd"), *[note("a, b")] * 10])
+    assert (rule_of(run), steps_of(run)) == ("no_change", 5)
+    looks = [call(f"grep {n}", None, "exit code 1") for n in range(40)]
+    assert rule_of(play([step for look in looks for step in (note("a, b"), look)])) == "completed"
 
 
 def test_a_round_with_a_new_text_in_it_is_no_repetition() -> None:
@@ -190,6 +236,19 @@ def test_a_poll_of_fifty_calls_goes_on() -> None:
 def test_an_agent_that_waits_is_not_idle() -> None:
     run = play([lambda run: run.waiting("coder", "the build", 5.0)] * 20)
     assert rule_of(run) == "completed"
+
+
+def test_after_a_wait_several_looks_may_find_what_was_there() -> None:
+    looks = [call("ls out", "nothing yet"), call("tail log", "step one"), call("ps", "make")]
+    poll = [call("sleep 9", ""), say("let me see"), *looks]
+    assert rule_of(play([*looks, *poll[:-1] * 30])) == "completed"
+    run = play([*looks, *poll * 30])
+    assert (rule_of(run), steps_of(run)) == ("no_change", 18), "a fourth look is no part of a wait"
+
+
+def test_what_is_new_after_a_wait_ends_the_wait() -> None:
+    run = play([call("sleep 9", ""), call("sleep 9", ""), call("ls"), *[call("pwd")] * 5])
+    assert (rule_of(run), steps_of(run)) == ("no_change", 7)
 
 
 def test_a_call_whose_answer_nobody_knows_proves_nothing() -> None:

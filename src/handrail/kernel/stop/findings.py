@@ -15,9 +15,12 @@ Rules
    after that it is the same answer. So is a state in which numbers only grew: a counter is no news.
 4. A failed call has an error: a digest that is the same for the same failure. A silent failure has
    none, since nothing tells it from another.
-5. A call that waits is *pending* when it brings nothing new: one whose answer says "not ready", or
-   that sleeps. Time counts then, not the number of calls. So is a provider that is away.
-6. The cost is bounded. The digest is of the whole text; words are taken from its head and tail
+5. A call that waits is *pending* when it brings nothing new: one whose answer says "not ready" or
+   how far something is, or that sleeps. Time counts then, not the number of calls. So is a provider
+   that is away.
+6. What an agent writes to itself is a *note*: a thought, a list of what is to be done. Its tool's
+   answer says nothing, so a note is compared by what was written, and is never pending.
+7. The cost is bounded. The digest is of the whole text; words are taken from its head and tail
    only, and only where one call had different answers.
 
 Not here: what is new (`news.py`), what repeats and when a run stops (`rules.py`).
@@ -31,6 +34,7 @@ import zlib
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
+from itertools import filterfalse
 from typing import Any, cast
 
 import msgspec
@@ -39,7 +43,7 @@ from handrail.kernel.decision import Value
 
 ALIKE = 0.8
 """The share of common words from which on two answers to one call are the same."""
-FIGURES_MAX = 6
+FIGURES_MAX = 5
 """Answers of one call that differ in figures only and are still weak news."""
 LONG_TEXT_CHARS = 200
 """From this length on, a text is a finding that counts on its own, as a tool's answer does."""
@@ -82,15 +86,26 @@ _FAILURE_FIELD = re.compile(
 )
 """How the first fields of a JSON object report a failure."""
 _EXCEPTION_NAME = re.compile(r"\b[A-Z]\w+(?:Error|Exception)\b")
+_AT_WORK = (
+    r"(?:analy[sz]|boot|build|compil|copy|creat|deploy|download|encod|execut|generat|index|initiali[sz]|install"
+    r"|load|migrat|prepar|process|provision|queu|render|restart|roll|runn|start|stopp|sync|terminat"
+    r"|train|transcod|upload|validat|verify|wait|warm)ing"
+)
 _PENDING = re.compile(
-    r"\b(?:pending|queued|running|processing|in[ _-]progress|not (?:yet )?(?:ready|done|finished)"
-    r"|still (?:working|building|waiting)|scheduled|retry later|try again later)\b",
+    r"\b(?:pending|queued|enqueued|running|processing|in[ _-]progress|in the queue|scheduled"
+    r"|not (?:yet )?(?:ready|done|finished|available|complete)|please wait|still \w+ing"
+    r"|check back|(?:retry|try again|come back) (?:later|soon|in \d))\b"
+    rf"|^\W*(?:(?:now|currently|status:?|state:?)\s+)?{_AT_WORK}\b"
+    rf"|[\"']?\b(?:status|state|phase|stage)[\"']?\s*[:=]\s*[\"']?{_AT_WORK}\b"
+    rf"|\b{_AT_WORK}\s*(?:\.\.|…)|\b\d{{1,2}}(?:\.\d+)? ?%",
     re.IGNORECASE,
 )
-"""How a short answer says that something is not ready."""
+"""How a short answer says that something is not ready, or how far it is."""
 _AWAY = re.compile(
     r"\b(?:too many requests|rate.?limit(?:ed)?|(?:service|temporarily) unavailable|overloaded"
-    r"|(?:status|code|http|error)\W{0,3}(?:429|503))\b",
+    r"|bad gateway|gateway time-?out|(?:server|system) (?:is )?(?:too )?busy|at capacity"
+    r"|(?:retry|try again) (?:later|in \d)|not ready yet"
+    r"|(?:status|code|http|error)\W{0,3}(?:429|50[234]|529))\b",
     re.IGNORECASE,
 )
 """How a provider says that it is away; this is no failure of the call."""
@@ -100,9 +115,23 @@ _SLEEP = re.compile(
 )
 """How a command says that it waits."""
 _WAIT_TOOLS = frozenset(("sleep", "wait", "wait_for", "wait_seconds", "pause"))
+_TOOL_PATH = re.compile(r"__|[./:]")
+_TOOL_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
+_THOUGHT_WORD = re.compile(
+    r"think|thinking|thoughts?|sequentialthinking|scratchpad|todos?|ponder|reflect(?:ion)?|brainstorm"
+)
+"""A tool with such a word in its name holds what an agent tells itself."""
+_NOTE_WORD = re.compile(r"notes?|memos?|memory|plan|journal|checklist|reasoning")
+_NOTE_FILLER = re.compile(
+    r"add|append|core|create|insert|jot|keep|log|make|my|record|replace|save|set|store|take|text"
+    r"|the|to|tool|update|working|write"
+)
+"""A tool whose name has a word of the first kind, and else only of the second, does so, too."""
 _ENVELOPE = re.compile(r"<[^>]*>|\b\d+\b|exit ?code|return ?code|output|\W+", re.IGNORECASE)
 """What wraps an answer and does not belong to it."""
 _DIGIT = re.compile(r"\d")
+_BAR = re.compile(r"[\W_]{3,}")
+"""A piece of a progress bar or of a ruled line: no word."""
 _NOT_WORD = re.compile(r"\W+")
 _HEX_TO_LETTERS = str.maketrans("0123456789abcdef", "ghjkmnpqrstvwxyz")
 _SEPARATORS = str.maketrans(dict.fromkeys("\"'`{}[]()<>,;:=|，。、；：（）「」！？", " "))
@@ -150,6 +179,8 @@ class StepFinding(Value):
     """The digest of how a long text begins."""
     timed_out: bool = False
     """The call failed because time ran out."""
+    note: bool = False
+    """What the agent wrote to itself."""
     effect: bool = False
     """The call changed something outside of the run."""
     what: str = ""
@@ -181,7 +212,7 @@ class _Answer:
 
     @functools.cached_property
     def _all_words(self) -> frozenset[str]:
-        return frozenset(self._text.translate(_SEPARATORS).split())
+        return frozenset(filterfalse(_BAR.fullmatch, self._text.translate(_SEPARATORS).split()))
 
     @functools.cached_property
     def figures(self) -> frozenset[int]:
@@ -261,6 +292,16 @@ class FindingReader:
     ) -> StepFinding:
         """Read a tool call; `failed` is None where the host does not know."""
         key = digest_text(agent, tool, arguments.strip())
+        if is_note_tool(tool) and not failed and not (result and reports_failure(result)):
+            return StepFinding(
+                kind=FindingKind.CALL,
+                key=key,
+                answer=NOTE_ANSWER,
+                agent=agent,
+                tool=tool,
+                effect=effect,
+                note=True,
+            )
         if result is None:
             return StepFinding(
                 kind=FindingKind.CALL, key=key, agent=agent, tool=tool, effect=effect
@@ -269,7 +310,9 @@ class FindingReader:
         is_pending = has_failed and is_away(result)
         answer, likeness = ("", Likeness.NEW) if is_pending else self._compare(key, result)
         if not is_pending and likeness is not Likeness.NEW:
-            is_pending = is_sleep(tool, arguments) or (not has_failed and is_unready(result))
+            is_pending = is_sleep(tool, arguments) or (
+                not has_failed and (is_unready(result) or is_away(result))
+            )
         if is_pending:
             return StepFinding(
                 kind=FindingKind.CALL,
@@ -387,7 +430,7 @@ class FindingReader:
 
 
 def is_away(result: str) -> bool:
-    """Whether a short failure says that a provider is away for now."""
+    """Whether a short answer says that a provider is away for now."""
     return len(result) <= PENDING_CHARS_MAX and _AWAY.search(result) is not None
 
 
@@ -399,6 +442,17 @@ def is_unready(result: str) -> bool:
 def is_sleep(tool: str, arguments: str) -> bool:
     """Whether a call lets time pass."""
     return tool.lower() in _WAIT_TOOLS or _SLEEP.search(arguments[:COMPARED_CHARS]) is not None
+
+
+@functools.lru_cache(maxsize=KEYS_KEPT)
+def is_note_tool(tool: str) -> bool:
+    """Whether an agent writes to itself with this tool, or reads what it wrote."""
+    name = _TOOL_PATH.split(tool)[-1]
+    words = [word.lower() for word in _TOOL_WORD.findall(name)]
+    if any(map(_THOUGHT_WORD.fullmatch, words)):
+        return True
+    others = [word for word in words if not _NOTE_WORD.fullmatch(word)]
+    return len(others) < len(words) and all(map(_NOTE_FILLER.fullmatch, others))
 
 
 def reports_failure(result: str) -> bool:
@@ -431,6 +485,10 @@ def digest_text(*texts: str) -> str:
         hasher.update(b"%d:" % len(encoded))
         hasher.update(encoded)
     return hasher.hexdigest()
+
+
+NOTE_ANSWER = digest_text("note")
+"""What every note brings back: nothing."""
 
 
 @functools.lru_cache(maxsize=KEYS_KEPT)

@@ -398,10 +398,12 @@ def _add_findings(ledger: Ledger, step: int, evidence: Evidence, assessment: Ass
                 seen=(error.seen if is_current else Tally()).add(step),
                 calls=calls,
             )
+    repeats = add_findings(ledger.repeats, step, evidence.findings, assessment.news)
+    is_look = bool(evidence.findings) and not repeats.waited  # again, after a wait
     return replace(
         ledger,
-        repeats=add_findings(ledger.repeats, step, evidence.findings, assessment.news),
-        waits=ledger.waits + (assessment.news is News.WAITING),
+        repeats=repeats,
+        waits=ledger.waits + (assessment.news is News.WAITING and not is_look),
         errors=_keep_newest(errors, ERRORS_KEPT),
     )
 

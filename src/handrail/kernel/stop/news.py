@@ -4,12 +4,12 @@ One question is asked of every step: what does it bring that was not there befor
 
     strong   a call never made before, another answer to a known call, a state never left before,
              something new that a person said
-    weak     a text never said before, a failure never seen before, an answer or a state that
-             differs from an earlier one in figures only
+    weak     a text never said before, a note never written before, a failure never seen before,
+             an answer or a state that differs from an earlier one in figures only
     nothing  everything in the step has been there before
     blind    nothing can be seen: no text, no call, no state
-    waiting  every call waits and brings nothing new; or the step right after one that waited brings
-             nothing new, as when somebody looks again after a pause
+    waiting  every call waits and brings nothing new; or one of the `LOOKS_MAX` steps after one that
+             waited brings nothing new, as when somebody looks again after a pause
 
 Strong news is progress: it opens an epoch, in which nothing has repeated yet. Weak news resets no
 count, but a round that brings weak news is no repetition. A blind step counts for nothing, because
@@ -17,7 +17,7 @@ silence is no proof. All collections are bounded, so a step costs the same at th
 100,000 of them.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from enum import StrEnum
 
 from msgspec.structs import replace
@@ -27,13 +27,20 @@ from handrail.kernel.stop.alike import ALIKE_KINDS, AlikeKind, AlikeStep, descri
 from handrail.kernel.stop.findings import (
     ANSWERS_KEPT,
     KEYS_KEPT,
+    NOTE_ANSWER,
     FindingKind,
     StepFinding,
     digest_text,
 )
 
-CYCLE_STEPS_MAX = 8
+CYCLE_STEPS_MAX = 24
 """The longest cycle of findings that is looked for."""
+ROUNDS_MORE = 2
+"""Rounds more that a cycle needs with only one act in it, besides words: that act came twice."""
+LOOKS_MAX = 3
+"""Steps after a wait that may look again at what has been there before."""
+STATES_KEPT = 32
+"""Answers kept of a key that is an agent's: states, long texts, handoffs."""
 STEPS_KEPT = 50
 WEAK_KINDS = (FindingKind.TEXT, FindingKind.HANDOFF)
 """What an agent says or wants is weak news at best."""
@@ -69,6 +76,8 @@ class TrailEntry(Value):
     step: int
     agent: str = ""
     text_only: bool = False
+    act: bool = False
+    """It proves something alone: a call, a state or a long text, no note."""
     kind: AlikeKind = "call"
     what: str = ""
     """What it found, in words."""
@@ -91,7 +100,9 @@ class Repeats(Value):
     weak: int = 0
     """Steps with weak news in this stretch."""
     waited: bool = False
-    """The last step waited, so that the next one may look again."""
+    """The last step waited."""
+    looks: int = 0
+    """Steps from here on that may look again, since a step has waited."""
     visit: News = News.UNSEEN
     """The news of the visit that goes on."""
     visits: str = ""
@@ -112,7 +123,7 @@ def assess_findings(repeats: Repeats, findings: Iterable[StepFinding]) -> News:
         news = _assess_finding(repeats.answers, finding)
         if NEWS_ORDER[news] > NEWS_ORDER[strongest]:
             strongest = news
-    return News.WAITING if strongest is News.NOTHING and repeats.waited else strongest
+    return News.WAITING if strongest is News.NOTHING and repeats.looks else strongest
 
 
 def _assess_finding(answers: Answers, finding: StepFinding) -> News:
@@ -123,7 +134,7 @@ def _assess_finding(answers: Answers, finding: StepFinding) -> News:
         return News.STRONG if earlier_answers is None else News.BLIND
     if earlier_answers is not None and finding.answer in earlier_answers:
         return News.WEAK if finding.weak else News.NOTHING
-    is_weak = finding.kind in WEAK_KINDS or finding.failed or finding.weak
+    is_weak = finding.kind in WEAK_KINDS or finding.failed or finding.weak or finding.note
     return News.WEAK if is_weak else News.STRONG
 
 
@@ -177,13 +188,17 @@ def add_findings(
     if NEWS_ORDER[news] > NEWS_ORDER[repeats.visit]:
         repeats = replace(repeats, visit=news)
     if news is News.WAITING:
-        is_wait = any(finding.pending for finding in findings)
-        return replace(repeats, waited=is_wait)
-    if repeats.waited:
-        repeats = replace(repeats, waited=False)
+        if any(finding.pending for finding in findings):
+            return replace(repeats, waited=True, looks=LOOKS_MAX, stale=0)
+        return replace(repeats, waited=False, looks=max(0, repeats.looks - 1))
+    if repeats.waited or repeats.looks:
+        looks = 0 if news is News.STRONG else max(0, repeats.looks - 1)
+        repeats = replace(repeats, waited=False, looks=looks)
     repeats = _add_suspicions(repeats, findings)
     again = repeats.again
     seen = [finding for finding in findings if finding.answer]
+    if again and any(map(_is_act, findings)):
+        again = _forget_notes(again)
     answers = _add_answers(repeats.answers, findings)
     if news is News.NOTHING:
         for finding in seen:
@@ -196,6 +211,7 @@ def add_findings(
         step=step,
         agent=seen[0].agent,
         text_only=all(finding.kind is FindingKind.TEXT for finding in seen),
+        act=any(not finding.short and not finding.note for finding in seen),
         kind=ALIKE_KINDS[seen[0].kind],
         what=describe_findings(seen),
     )
@@ -254,6 +270,11 @@ def counts_alone(finding: StepFinding) -> bool:
     )
 
 
+def _is_act(finding: StepFinding) -> bool:
+    """Whether the finding is something done, and not said or noted."""
+    return finding.kind is FindingKind.CALL and not finding.note
+
+
 def steps_again(repeats: Repeats, findings: Iterable[StepFinding]) -> tuple[int, ...]:
     """Return the steps that found the same and nothing else. Several findings of one step came
     again as often as the rarest of them; a step that only left a state as it was goes by the
@@ -276,7 +297,7 @@ def same_calls(repeats: Repeats, findings: Iterable[StepFinding], *, since: int)
     """
     findings = tuple(findings)
     again = steps_again(repeats, findings)
-    if not again or not all(finding.kind is FindingKind.CALL for finding in findings):
+    if not again or not all(map(_is_act, findings)):
         return ()
     newest = repeats.trail[0].digest
     steps = (entry.step for entry in reversed(repeats.trail) if entry.digest == newest)
@@ -306,12 +327,13 @@ def find_cycle(repeats: Repeats, rounds: int) -> int:
     """Return the period of the shortest cycle that came `rounds` times in a row, the repeated
     rounds without any news; 0 if there is none.
     """
-    return _find_period([entry.digest for entry in repeats.trail], repeats.stale, rounds)
+    return _find_period(repeats.trail, repeats.stale, rounds)
 
 
-def _find_period(digests: list[str], stale: int, rounds: int) -> int:
-    for period in range(2, CYCLE_STEPS_MAX + 1):
-        repeated = period * (rounds - 1)
+def _find_period(trail: Sequence[TrailEntry], stale: int, rounds: int) -> int:
+    digests = [entry.digest for entry in trail]
+    for period in range(2, min(CYCLE_STEPS_MAX, len(trail)) + 1):
+        repeated = period * (_rounds_needed(trail[:period], rounds) - 1)
         if (
             repeated <= stale
             and repeated + period <= len(digests)
@@ -322,17 +344,21 @@ def _find_period(digests: list[str], stale: int, rounds: int) -> int:
     return 0
 
 
+def _rounds_needed(entries: Sequence[TrailEntry], rounds: int) -> int:
+    acts = {entry.digest: entry.kind for entry in entries if entry.act}
+    return rounds + ROUNDS_MORE if list(acts.values()) == ["call"] else rounds
+
+
 def cycle_steps(repeats: Repeats, period: int, rounds: int) -> tuple[int, ...]:
     """Return the steps of a cycle, oldest first, without those that an earlier step would have
     replaced.
     """
-    digests = [entry.digest for entry in repeats.trail]
+    trail = repeats.trail
+    steps = period * _rounds_needed(trail[:period], rounds)
     necessary = [
         entry.step
-        for i, entry in enumerate(repeats.trail[: period * rounds])
-        if not _find_period(
-            digests[:i] + digests[i + 1 :], repeats.stale - (i < repeats.stale), rounds
-        )
+        for i, entry in enumerate(trail[:steps])
+        if not _find_period(trail[:i] + trail[i + 1 :], repeats.stale - (i < repeats.stale), rounds)
     ]
     return tuple(reversed(necessary))
 
@@ -388,9 +414,15 @@ def _is_unknown(answers: Answers, finding: StepFinding) -> bool:
 def _keep_answer(answers: Answers, finding: StepFinding) -> None:
     """Keep an unknown answer, in place."""
     earlier_answers = answers.get(finding.key, ())
-    answers[finding.key] = (finding.answer, *earlier_answers[: ANSWERS_KEPT - 1])
+    answers_max = ANSWERS_KEPT if finding.kind is FindingKind.CALL else STATES_KEPT
+    answers[finding.key] = (finding.answer, *earlier_answers[: answers_max - 1])
     if len(answers) > KEYS_KEPT:
         del answers[next(iter(answers))]
+
+
+def _forget_notes(again: dict[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
+    """Return what came again without notes: they count only while nothing is done."""
+    return {finding: steps for finding, steps in again.items() if not finding.endswith(NOTE_ANSWER)}
 
 
 def _add_step(
