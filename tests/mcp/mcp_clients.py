@@ -6,11 +6,13 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
 import httpx2
+import msgspec
 from mcp.client.streamable_http import streamable_http_client
 from mcp.types import TextContent
 from tests.client.live_server import Server
 from tests.client.protocol_servers import environment
 
+from handrail.mcp.tools import TOOLS
 from mcp import Client, StdioServerParameters
 
 PATIENCE = 120.0
@@ -41,6 +43,11 @@ class Agent:
         result = await self.client.call_tool(tool, arguments)
         (content,) = result.content
         assert isinstance(content, TextContent)
+        if result.is_error:
+            assert result.structured_content is None
+        else:
+            output = msgspec.convert(result.structured_content, TOOLS[tool].output_type)
+            assert output.text == content.text
         return content.text, bool(result.is_error)
 
     async def claimed(self) -> str:

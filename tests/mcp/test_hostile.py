@@ -14,7 +14,7 @@ from handrail.mcp.rendering import PAGE_CHARS
 from handrail.mcp.tool_arguments import (
     ARGUMENTS_BYTES_MAX,
     ToolArguments,
-    arguments_schema,
+    object_schema,
     read_arguments,
 )
 from handrail.mcp.tools import TOOLS
@@ -33,7 +33,7 @@ def nested(depth: int) -> dict[str, Any]:
 
 @pytest.mark.parametrize("name", TOOLS)
 def test_every_tool_has_a_schema_with_an_object_at_its_root_and_nothing_unknown(name: str):
-    found = arguments_schema(TOOLS[name].arguments_type)
+    found = object_schema(TOOLS[name].arguments_type)
     assert found["type"] == "object"
     assert found["additionalProperties"] is False
     assert TOOLS[name].description.endswith(".")
@@ -76,9 +76,7 @@ def test_arguments_that_do_not_fit_are_refused_in_words(
 
 def test_no_tool_takes_a_name_to_act_under():
     names = {
-        name
-        for tool in TOOLS.values()
-        for name in arguments_schema(tool.arguments_type)["properties"]
+        name for tool in TOOLS.values() for name in object_schema(tool.arguments_type)["properties"]
     }
     assert not names & {"agent", "agent_id", "author", "by", "actor", "token", "fence"}
 

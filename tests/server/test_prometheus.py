@@ -53,7 +53,9 @@ class Scraped:
 async def scraped(harness: ServerHarness) -> Scraped:
     answer = await harness.viewer.get(METRICS_URL)
     assert answer.status_code == 200, answer.text
-    assert answer.headers["content-type"].startswith("text/plain; version=")
+    content_type = answer.headers["content-type"]
+    assert content_type.startswith("text/plain; version=")
+    assert content_type.count("charset=") == 1
     return Scraped(answer.text)
 
 

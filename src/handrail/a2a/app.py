@@ -9,6 +9,7 @@ Rules
 """
 
 import asyncio
+import hashlib
 from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, MutableMapping
 from contextlib import aclosing, contextmanager
@@ -50,6 +51,7 @@ KEEPALIVE_SECONDS = 3.0
 """Between two comments: many clients hang up after five seconds of silence."""
 PATIENCE_SECONDS = 5.0
 JSON_TYPE, EVENT_STREAM_TYPE = b"application/json", b"text/event-stream"
+CARD_CACHE_CONTROL = b"public, max-age=300"
 KEEPALIVE_COMMENT = b":\n\n"
 NO_CREDENTIAL_DETAIL = "say who you are: Authorization: Bearer TOKEN, with a token of Handrail"
 
@@ -72,7 +74,7 @@ class A2aApp:
         method, path = scope["method"], cast("str", scope["path"])
         if method == "GET" and path.endswith(CARD_PATH):
             card = await self._card(scope, _definition_name(path.removesuffix(CARD_PATH)))
-            await _send_json(send, card)
+            await _send_card(scope, send, card)
         elif method == "POST":
             await self._call(scope, receive, send, _definition_name(path))
         else:
@@ -95,6 +97,7 @@ class A2aApp:
         raw = await _read_body(receive)
         request_id = None
         try:
+            _check_content_type(scope)
             request = decode_params(raw, JsonRpcRequest)
             request_id = request.id
             _check_request(scope, request)
@@ -200,6 +203,14 @@ def _check_request(scope: Scope, request: JsonRpcRequest) -> None:
         )
 
 
+def _check_content_type(scope: Scope) -> None:
+    """Raise the protocol's own error; a request that names no type is taken for JSON."""
+    media_type = _header(scope, "content-type").partition(";")[0].strip().lower()
+    if media_type not in ("", JSON_TYPE.decode()):
+        message = f"a call has the content type application/json, not '{media_type[:100]}'"
+        raise JsonRpcError("CONTENT_TYPE_NOT_SUPPORTED", message)
+
+
 async def _read_body(receive: Receive) -> bytes:
     """Read the whole body.
 
@@ -229,6 +240,23 @@ def _rpc_result(request: JsonRpcRequest, result: A2AType) -> dict[str, Any]:
     return {"jsonrpc": "2.0", "id": request.id, "result": result}
 
 
+async def _send_card(scope: Scope, send: Send, card: AgentCard) -> None:
+    """Send a card that may be kept: that of everybody for some minutes, that of a credential by
+    whom it is for, after asking whether it is still the same.
+    """
+    body = msgspec.json.encode(card)
+    tag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'.encode()
+    headers = [
+        (b"cache-control", b"private, no-cache" if _token(scope) else CARD_CACHE_CONTROL),
+        (b"etag", tag),
+        (b"vary", b"authorization"),
+    ]
+    known_tags = [each.strip() for each in _header(scope, "if-none-match").encode().split(b",")]
+    is_known = tag in known_tags or b"W/" + tag in known_tags
+    await _send_start(send, 304 if is_known else 200, JSON_TYPE, headers)
+    await _send_body(send, b"" if is_known else body, more=False)
+
+
 async def _send_json(send: Send, document: object) -> None:
     await _send_start(send, 200, JSON_TYPE)
     await _send_body(send, msgspec.json.encode(document), more=False)
@@ -247,11 +275,9 @@ async def _send_start(
     content_type: bytes,
     extra_headers: list[tuple[bytes, bytes]] | None = None,
 ) -> None:
-    headers = [
-        (b"content-type", content_type),
-        (b"cache-control", b"no-store"),
-        *(extra_headers or ()),
-    ]
+    headers = [(b"content-type", content_type), *(extra_headers or ())]
+    if not any(name == b"cache-control" for name, _ in headers):
+        headers.append((b"cache-control", b"no-store"))
     await send({"type": "http.response.start", "status": status, "headers": headers})
 
 

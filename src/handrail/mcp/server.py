@@ -10,15 +10,17 @@ import logging
 import signal
 from collections.abc import Awaitable, Callable
 from importlib.metadata import version
+from typing import Any
 
 import mcp_types as types
+import msgspec
 from mcp.server.lowlevel import Server
 from mcp.server.stdio import stdio_server
 
 from handrail.mcp.agent_session import AgentSession
 from handrail.mcp.agent_sessions import AgentSessions, SessionRefusedError
 from handrail.mcp.authentication import McpAuthentication, session_of
-from handrail.mcp.tool_arguments import ARGUMENTS_BYTES_MAX, arguments_schema
+from handrail.mcp.tool_arguments import ARGUMENTS_BYTES_MAX, object_schema
 from handrail.mcp.tools import TOOLS, run_tool
 
 PATH = "/mcp"
@@ -55,8 +57,10 @@ def make_server(find_session: Callable[[object], Awaitable[AgentSession]]) -> Se
                 await find_session(context), params.name, params.arguments or {}
             )
         except SessionRefusedError as error:
-            return _result(str(error), is_error=True)
-        return _result(result.text, is_error=result.is_error)
+            return _result(str(error))
+        if isinstance(result, str):
+            return _result(result)
+        return _result(result.text, msgspec.to_builtins(result))
 
     return Server(
         "handrail",
@@ -69,14 +73,30 @@ def make_server(find_session: Callable[[object], Awaitable[AgentSession]]) -> Se
 
 TOOL_LIST = [
     types.Tool(
-        name=name, description=tool.description, input_schema=arguments_schema(tool.arguments_type)
+        name=name,
+        title=tool.title,
+        description=tool.description,
+        input_schema=object_schema(tool.arguments_type),
+        output_schema=object_schema(tool.output_type),
+        annotations=types.ToolAnnotations(
+            title=tool.title,
+            read_only_hint=tool.effect == "none",
+            destructive_hint=tool.effect == "final",
+            idempotent_hint=tool.is_repeatable,
+            open_world_hint=False,
+        ),
     )
     for name, tool in TOOLS.items()
 ]
 
 
-def _result(text: str, *, is_error: bool) -> types.CallToolResult:
-    return types.CallToolResult(content=[types.TextContent(text=text)], is_error=is_error)
+def _result(text: str, structured: dict[str, Any] | None = None) -> types.CallToolResult:
+    """Return what the tool says; without structured content it is an error."""
+    return types.CallToolResult(
+        content=[types.TextContent(text=text)],
+        structured_content=structured,
+        is_error=structured is None,
+    )
 
 
 async def serve_stdio(sessions: AgentSessions, token: str) -> None:

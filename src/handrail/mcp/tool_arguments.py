@@ -145,12 +145,10 @@ class TurnArguments(ToolArguments):
     channel: ChannelId = ""
 
 
-def arguments_schema(arguments_type: type[ToolArguments]) -> dict[str, Any]:
-    """Return the JSON Schema of a tool's arguments, with an object at its root."""
-    (_,), definitions = msgspec.json.schema_components(
-        (arguments_type,), ref_template="#/$defs/{name}"
-    )
-    root = definitions.pop(arguments_type.__name__)
+def object_schema(type_: type[msgspec.Struct]) -> dict[str, Any]:
+    """Return the JSON Schema of a tool's arguments or output, with an object at its root."""
+    (_,), definitions = msgspec.json.schema_components((type_,), ref_template="#/$defs/{name}")
+    root = definitions.pop(type_.__name__)
     root.pop("title", None)
     return {**root, "$defs": definitions} if definitions else root
 

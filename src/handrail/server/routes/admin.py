@@ -192,6 +192,8 @@ def _to_view(row: CredentialRow, caller: Caller) -> SessionView:
 
 
 FAILED_REASON = "the engine has failed; the server's log says why"
+METRICS_MEDIA_TYPE = CONTENT_TYPE_LATEST.removesuffix("; charset=utf-8")
+"""Litestar adds the charset of a text itself."""
 UNAVAILABLE_REASON = "the database does not answer; the server's log says why"
 
 
@@ -235,7 +237,7 @@ async def list_settings(engine: Engine, settings: ServerSettings) -> Page[Settin
 
 @serves(ServerCalls.get_metrics)
 async def get_prometheus_metrics(metrics: ServerMetrics) -> Response[bytes]:
-    return Response(await metrics.scrape(), media_type=CONTENT_TYPE_LATEST)
+    return Response(await metrics.scrape(), media_type=METRICS_MEDIA_TYPE)
 
 
 @cache  # making it costs as much as many calls, and needs no token
