@@ -143,6 +143,27 @@ def test_a_person_in_the_inbox_does_the_same(server, guard, mode, said):
     assert guard.last.unrecorded == 0
 
 
+@pytest.mark.filterwarnings("ignore:The v3 streaming protocol")
+@pytest.mark.parametrize("call", CALLS)
+@pytest.mark.parametrize(
+    ("said", "payments", "text"),
+    [
+        ("choose approve", [5], "5 paid"),
+        ("choose reject", [], "User rejected"),
+        ('{"euros": 3}', [3], "3 paid"),
+    ],
+)
+def test_a_choice_in_the_inbox_lets_the_tool_run_once_or_not_at_all(
+    server, guard, call, said, payments, text
+):
+    till = Till()
+    with somebody(server, said) as asked:
+        result = call(guarded(gated_agent(till, 5), guard), INPUT, thread())
+    assert len(asked) == 1
+    assert till.payments == payments
+    assert text in tool_texts(result)[0]
+
+
 def test_a_person_who_rejects_in_the_inbox_closes_the_run_and_nothing_is_paid(server, guard):
     till = Till()
     with somebody(server, "reject"), pytest.raises(Stopped) as caught:

@@ -4,6 +4,7 @@ import asyncio
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import pytest
 from agent_framework import Agent as MicrosoftAgent
@@ -67,8 +68,9 @@ def guard(server: Server, monkeypatch) -> Guard:
 
 @contextmanager
 def somebody(server: Server, *answers: str | tuple[str, str]) -> Iterator[list[str]]:
-    """Answers what is asked: by a text, or by a button for `approve` and `reject`; in turn, or the
-    question that has this text. What was asked is in the list."""
+    """Answers what is asked: by a text, by a decision for `approve` and `reject`, or by a choice
+    that is offered (`choose reject`), as the page's buttons do; in turn, or the question that has
+    this text. What was asked is in the list."""
     asked: list[str] = []
     token, over = server.token("ceo", "ann"), threading.Event()
 
@@ -81,7 +83,11 @@ def somebody(server: Server, *answers: str | tuple[str, str]) -> Iterator[list[s
                     left.remove(chosen)
                     said = chosen if type(chosen) is str else chosen[1]
                     asked.append(one.question)
-                    if said in ("approve", "reject"):
+                    if said.startswith("choose "):
+                        choice = said.removeprefix("choose ")
+                        assert choice in one.options
+                        client.approvals.answer(one.id, choice)
+                    elif said in ("approve", "reject"):
                         client.approvals.answer(one.id, decision=said)
                     else:
                         client.approvals.answer(one.id, said)
@@ -161,6 +167,38 @@ def test_a_tool_of_openai_agents_runs_if_a_person_allows_it(server, guard, said,
         ended = asyncio.run(openai_agents.adapter.guarded(agent, guard).run("pay it"))
     assert ended.final_output == result
     assert asked == ['clerk wants to call pay({"euros": 5})']
+
+
+def run_streamed(agent: Any, text: str) -> Any:
+    async def stream() -> Any:
+        result = agent.run_streamed(text)
+        async for _ in result.stream_events():
+            pass
+        return result
+
+    return asyncio.run(stream())
+
+
+SDK_CALLS = {
+    "run": lambda agent, text: asyncio.run(agent.run(text)),
+    "run_sync": lambda agent, text: agent.run_sync(text),
+    "run_streamed": run_streamed,
+}
+
+
+@pytest.mark.parametrize("call", SDK_CALLS.values(), ids=SDK_CALLS)
+@pytest.mark.parametrize("depth", [0, 1], ids=["plain", "inside an agent that is a tool"])
+@pytest.mark.parametrize(("choice", "payments"), [("approve", [5]), ("reject", [])])
+def test_a_choice_in_the_inbox_lets_a_tool_of_openai_agents_run_once_or_not_at_all(
+    server, guard, call, depth, choice, payments
+):
+    team = Team(depth=depth)
+    with somebody(server, f"choose {choice}") as questions:
+        result = call(openai_agents.adapter.guarded(team.agents[0], guard), "go")
+    assert len(questions) == 1
+    assert team.payments == payments
+    assert ("payment 1 of 5" in result.final_output) == bool(payments)
+    assert guard.last.report().terminal_status == "done_success"
 
 
 @pytest.mark.parametrize("shape", [{}, {"depth": 2}, {"parallel": 2}])

@@ -334,12 +334,18 @@ class GuardedEvents(Value):
     at: Annotated[datetime, Meta(tz=True)]
 
 
+ASK_OPTIONS_MAX = 10
+GuardedOption = Annotated[NulFreeText, Meta(min_length=1, max_length=100)]
+
+
 class NewGuardedApproval(Value):
     """Without an answer, the run ends after `seconds`. With a `stop` the question is whether the
     run goes on: else it ends by that."""
 
     question: Annotated[NulFreeText, Meta(min_length=1)]
     seconds: Annotated[float, Meta(ge=ANSWER_SECONDS_MIN, le=ASK_SECONDS_MAX)]
+    options: Annotated[tuple[GuardedOption, ...], Meta(max_length=ASK_OPTIONS_MAX)] = ()
+    """Answers to choose from; any other text is one as well."""
     stop: Stop | None = None
 
 
@@ -394,7 +400,13 @@ class GuardedRunCalls(CallGroup[C_co], subject="guarded_runs"):
         problems=(403, 404, 409),
     )
     def request_approval(
-        self, execution_id: str, question: str, seconds: float, stop: Stop | None = None
+        self,
+        execution_id: str,
+        question: str,
+        seconds: float,
+        stop: Stop | None = None,
+        *,
+        options: Sequence[str] = (),
     ) -> GuardedRunStatus:
         """Ask a person; the run waits, and without an answer ends after `seconds`. With `stop`, ask
         whether it goes on."""

@@ -33,7 +33,7 @@ from handrail.guard.adapter import (
     watching,
     watching_stream,
 )
-from handrail.guard.approvals import ASKS_PER_RUN_MAX, ask_person_async, is_yes
+from handrail.guard.approvals import ASKS_PER_RUN_MAX, TOOL_OPTIONS, ask_person_async, is_yes
 from handrail.guard.framework_object import FrameworkObject, first_argument
 from handrail.guard.framework_versions import require_version
 from handrail.guard.prices import ModelCall
@@ -174,7 +174,8 @@ async def _answer_requests(watch: RunWatch) -> AsyncIterator[dict[str, Any]]:
         for request in requests if all(_is_answerable(candidate) for candidate in requests) else ():
             if not watch.active_agent:  # a request out of a checkpoint: no agent has had the turn
                 watch.activate(request.source_executor_id, source="")
-            reply = await ask_person_async(watch, _question_text(request))
+            options = TOOL_OPTIONS if _is_approval(request) else ()
+            reply = await ask_person_async(watch, _question_text(request), options)
             if reply is None:
                 return
             answers[request.request_id] = _to_response(request, reply)

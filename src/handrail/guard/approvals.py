@@ -19,7 +19,13 @@ ASKS_PER_RUN_MAX = 10
 QUESTION_CHARS_MAX = 10_000
 
 
-def ask_person(watch: RunWatch, question: object) -> "HumanReply | None":
+TOOL_OPTIONS = ("approve", "reject")
+"""What a person can choose for a tool call; any other text is the reason why it must not run."""
+
+
+def ask_person(
+    watch: RunWatch, question: object, options: tuple[str, ...] = ()
+) -> "HumanReply | None":
     """Return a person's answer; None if there is none to be had, or the run is stopped."""
     with watch.boundary:
         watch.begin_step()
@@ -28,16 +34,23 @@ def ask_person(watch: RunWatch, question: object) -> "HumanReply | None":
         return None
     reply: HumanReply | None = None
     with watch.run.errors.absorbing("a person could not be asked"):
-        reply = watch.run.ask(to_text(question)[:QUESTION_CHARS_MAX])
+        reply = watch.run.ask(to_text(question)[:QUESTION_CHARS_MAX], options=options)
         watch.stop = watch.run.stop
     return reply
 
 
-async def ask_person_async(watch: RunWatch, question: object) -> "HumanReply | None":
+async def ask_person_async(
+    watch: RunWatch, question: object, options: tuple[str, ...] = ()
+) -> "HumanReply | None":
     """Like `ask_person`, without blocking the event loop."""
-    return await asyncio.to_thread(ask_person, watch, question)
+    return await asyncio.to_thread(ask_person, watch, question, options)
 
 
 def is_yes(reply: "HumanReply") -> bool:
     """Return whether the reply is a bare yes, or words that mean nothing else."""
     return not reply.text.strip() or classify_answer(reply.text) is AnswerIntent.APPROVE
+
+
+def refusal_reason(reply: "HumanReply") -> str:
+    """Return why a tool must not run; empty if the person gave no reason."""
+    return "" if reply.text.strip() == TOOL_OPTIONS[1] else reply.text

@@ -28,7 +28,14 @@ from dataclasses import replace
 from typing import Any
 
 from handrail.guard.adapter import RunWatch, import_framework, watching, watching_stream
-from handrail.guard.approvals import ASKS_PER_RUN_MAX, ask_person, ask_person_async, is_yes
+from handrail.guard.approvals import (
+    ASKS_PER_RUN_MAX,
+    TOOL_OPTIONS,
+    ask_person,
+    ask_person_async,
+    is_yes,
+    refusal_reason,
+)
 from handrail.guard.errors import StoppedError
 from handrail.guard.framework_object import FrameworkObject
 from handrail.guard.framework_versions import require_version
@@ -59,7 +66,7 @@ class GuardedOpenAIAgent(FrameworkObject):
                 with recorder.recording_run(self.wrapped, run_input):
                     watch.partial = await runner.run(self.wrapped, run_input, **options)
                 replies = [
-                    await ask_person_async(watch, question)
+                    await ask_person_async(watch, question, TOOL_OPTIONS)
                     for question in (_questions(watch) if asks_left else ())
                 ]
                 run_input = _resumed_state(watch, replies)
@@ -77,7 +84,7 @@ class GuardedOpenAIAgent(FrameworkObject):
                 with recorder.recording_run(self.wrapped, run_input):
                     watch.partial = runner.run_sync(self.wrapped, run_input, **options)
                 replies = [
-                    ask_person(watch, question)
+                    ask_person(watch, question, TOOL_OPTIONS)
                     for question in (_questions(watch) if asks_left else ())
                 ]
                 run_input = _resumed_state(watch, replies)
@@ -148,7 +155,7 @@ class _GuardedStream:
                     break
                 asks_left -= 1
                 replies = [
-                    await ask_person_async(self._watch, question)
+                    await ask_person_async(self._watch, question, TOOL_OPTIONS)
                     for question in _questions(self._watch)
                 ]
                 state = _resumed_state(self._watch, replies)
@@ -164,10 +171,11 @@ class _GuardedStream:
             raise self._stop_error
 
     def _adopt(self, source: Any) -> None:
-        """Make the result, which the caller has, that of the run that goes on."""
-        own_events = self._result.stream_events
-        self._result.__dict__.update(source.__dict__)
-        self._result.stream_events = own_events
+        """Make the result, which the caller has, that of the run that goes on: what the SDK sets in
+        one is set in the other.
+        """
+        source.stream_events = self._result.stream_events
+        self._result.__dict__ = source.__dict__
 
     def end_with_task(self, task: Any) -> None:
         """End the guarded run with the SDK's task, unless people may be asked then. A stop by what
@@ -225,7 +233,7 @@ def _resumed_state(watch: RunWatch, replies: list[Any]) -> Any:
             if is_yes(reply):
                 state.approve(item)
             else:
-                state.reject(item, rejection_message=reply.text)
+                state.reject(item, rejection_message=refusal_reason(reply) or None)
         return state
     return None
 

@@ -34,7 +34,13 @@ from handrail.guard.adapter import (
     watching,
     watching_agent_stream,
 )
-from handrail.guard.approvals import ASKS_PER_RUN_MAX, ask_person_async, is_yes
+from handrail.guard.approvals import (
+    ASKS_PER_RUN_MAX,
+    TOOL_OPTIONS,
+    ask_person_async,
+    is_yes,
+    refusal_reason,
+)
 from handrail.guard.framework_versions import require_version
 from handrail.guard.prices import ModelCall
 from handrail.guard.run import Guard
@@ -234,12 +240,14 @@ class _NodeRecorder:
         approvals = dict[str, Any]()
         for call in requests.approvals:
             question = f"{self.watch.active_agent} wants to call {_call_text(call)}"
-            reply = await ask_person_async(self.watch, question)
+            reply = await ask_person_async(self.watch, question, TOOL_OPTIONS)
             self.watch.raise_if_stopped()
             if reply is None:
                 return None
             denied_type = import_framework("pydantic_ai", EXTRA).ToolDenied
-            approvals[call.tool_call_id] = is_yes(reply) or denied_type(reply.text)
+            reason = refusal_reason(reply)
+            denied = denied_type(reason) if reason else denied_type()
+            approvals[call.tool_call_id] = is_yes(reply) or denied
         return requests.build_results(approvals=approvals)
 
 

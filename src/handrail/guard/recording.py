@@ -158,12 +158,13 @@ async def open_approval(
     by: str,
     key: str = "",
     stop: Stop | None = None,
+    options: tuple[str, ...] = (),
 ) -> GuardedRunStatus:
     """Open an approval, whose answer the guarded program waits for.
 
     Refused: as `record_events`, and too_many_asks, bad_seconds.
     """
-    command = c.Ask(by=by, text=question, seconds=seconds, stop=stop)
+    command = c.Ask(by=by, text=question, seconds=seconds, options=options, stop=stop)
     return await _submit(engine, run_id, command, key)
 
 

@@ -918,9 +918,11 @@ class GuardedRun:
         end = self._started_at + timedelta(seconds=seconds)
         return never if self._open_asks and self._asked_at < end else end
 
-    def ask(self, question: str, stop: Stop | None = None) -> "HumanReply | None":
+    def ask(
+        self, question: str, stop: Stop | None = None, *, options: tuple[str, ...] = ()
+    ) -> "HumanReply | None":
         """Ask a person through the inbox of the server that records the run, and wait. With `stop`
-        the question is whether the run goes on.
+        the question is whether the run goes on. `options` are answers to choose from.
 
         Returns None if no answer came in time, or the run was closed: then the run is stopped.
         Raises ClientError if the server cannot be asked, ValueError if there is none.
@@ -930,7 +932,7 @@ class GuardedRun:
             raise ValueError(f"{message}; say Guard(record='http://HOST:PORT')")
         self._change_open_asks(1)
         try:
-            reply = self.recorder.ask(safe_text(question), self._answer_seconds, stop)
+            reply = self.recorder.ask(safe_text(question), self._answer_seconds, stop, options)
         finally:
             self._change_open_asks(-1)
         if reply is None:

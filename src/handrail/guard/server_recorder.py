@@ -107,13 +107,19 @@ class ServerRecorder:
             level = logging.ERROR if run.server_end is None else logging.INFO  # ended there
             log.log(level, "%d events of a guarded run were not recorded: %s", unsent, why)
 
-    def ask(self, question: str, seconds: float, stop: Stop | None = None) -> HumanReply | None:
+    def ask(
+        self,
+        question: str,
+        seconds: float,
+        stop: Stop | None = None,
+        options: tuple[str, ...] = (),
+    ) -> HumanReply | None:
         """Ask a person, and wait; None if no answer came in time, or the run was closed.
 
         Raises ClientError if the server cannot be asked.
         """
         with self._open_client() as client:
-            approval_id = self._post_question(client, question, seconds, stop)
+            approval_id = self._post_question(client, question, seconds, stop, options)
             if not approval_id:
                 return None
             approval = _wait_for_answer(client, approval_id, seconds)
@@ -130,14 +136,19 @@ class ServerRecorder:
         return None
 
     def _post_question(
-        self, client: SyncClient, question: str, seconds: float, stop: Stop | None
+        self,
+        client: SyncClient,
+        question: str,
+        seconds: float,
+        stop: Stop | None,
+        options: tuple[str, ...],
     ) -> str:
         """Open the approval and return its id; empty if the run has ended on the server."""
         try:
             with self._send_lock:
                 self._send_pending(client, flush=True)
                 return client.guarded_runs.request_approval(
-                    self._run.recorded, question, seconds, stop
+                    self._run.recorded, question, seconds, stop, options=options
                 ).question
         except ConflictError as error:
             if error.code != ENDED_CODE:

@@ -3,6 +3,9 @@
  * revision, and asks back if the text is an approval; a reject wants to be confirmed. While an answer
  * is under way nothing is sent twice, and what was typed stays until it has arrived. Keys decide once
  * the question has been on screen for a second, and once per press; a double click decides one question.
+ *
+ * Whoever asks for a permission, such as a guarded program for a tool of an agent, offers `approve` and
+ * `reject`: buttons that answer by a text. A text beside the reject is the reason, and never anything else.
  */
 import { useRef, useState, type KeyboardEvent } from "react";
 import { post, Problem } from "../api/client";
@@ -46,6 +49,8 @@ export function AnswerForm({ approval, document, answered }: Props) {
   const sending = useRef(false);
   const ways = consequences(approval, document);
   const isOwn = approval.proposed_next_steps[0]?.startsWith("answer:") ?? false;
+  const permits = isOwn && PERMISSION.every((option) => approval.options?.includes(option));
+  const options = permits ? approval.options?.filter((option) => !PERMISSION.includes(option)) : approval.options;
   const may = me.atLeast(approval.type === "clarification_request" ? "operator" : "ceo");
 
   const send = async (said: Said): Promise<void> => {
@@ -79,12 +84,17 @@ export function AnswerForm({ approval, document, answered }: Props) {
     else void send({ decision: "revise", text });
   };
   const reject = (): void => (sure === "reject" ? void send({ decision: "reject", text }) : setSure("reject"));
+  const permit = (): void => void send({ text: "approve" });
+  const refuse = (): void => void send({ text: text.trim() ? `no: ${text.trim()}` : "reject" });
   const enter = (): void => void (text.trim() && send({ text }));
   const byKey = (decide: () => void): void => (armed ? decide() : setEarly(true));
 
   useKeys(
     isOwn
-      ? { r: () => field.current?.focus() }
+      ? {
+          ...(permits && { a: () => byKey(permit), x: () => byKey(refuse) }),
+          r: () => field.current?.focus(),
+        }
       : {
           a: () => byKey(() => void send({ decision: "approve", text: "" })),
           r: () => field.current?.focus(),
@@ -137,9 +147,9 @@ export function AnswerForm({ approval, document, answered }: Props) {
         </div>
       )}
       {error && <Trouble error={error} />}
-      {approval.options && approval.options.length > 0 && (
+      {options && options.length > 0 && (
         <div className="options" role="group" aria-label="Choices">
-          {approval.options.map((option) => (
+          {options.map((option) => (
             <button key={option} type="button" disabled={busy} onClick={() => void send({ text: option })}>
               {option}
             </button>
@@ -155,7 +165,7 @@ export function AnswerForm({ approval, document, answered }: Props) {
         rows={3}
         value={text}
         disabled={busy}
-        placeholder={isOwn ? "Your answer" : "OK approves; anything else says what to change"}
+        placeholder={permits ? "A reason against it, or another answer" : isOwn ? "Your answer" : "OK approves; anything else says what to change"}
         onChange={(event) => setText(event.target.value)}
         onKeyDown={pressed}
       />
@@ -164,8 +174,15 @@ export function AnswerForm({ approval, document, answered }: Props) {
       </p>
       {isOwn ? (
         <div className="buttons">
-          <button type="submit" className="primary" disabled={busy || !text.trim()}>
-            Send
+          {permits && <Choice name="Approve" keys="a" does="lets it happen" kind="primary" busy={busy} act={permit} />}
+          {permits && (
+            <Choice name="Reject" keys="x" does="refuses it; your text is the reason" kind="danger" busy={busy} act={refuse} />
+          )}
+          <button type="submit" className={permits ? "choice" : "primary"} disabled={busy || !text.trim()}>
+            <span>
+              Send {permits && <kbd aria-hidden="true">Enter</kbd>}
+            </span>
+            {permits && <small>your text is the answer</small>}
           </button>
         </div>
       ) : (
@@ -185,6 +202,7 @@ export function AnswerForm({ approval, document, answered }: Props) {
   );
 }
 
+const PERMISSION = ["approve", "reject"];
 const EARLY = "Keys work once this has been on screen for a second.";
 
 type Ways = ReturnType<typeof consequences>;

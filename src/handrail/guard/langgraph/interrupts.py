@@ -24,6 +24,7 @@ import msgspec
 from handrail.guard.adapter import RunWatch, import_framework, to_text
 from handrail.guard.approvals import (
     ASKS_PER_RUN_MAX,
+    TOOL_OPTIONS,
     ask_person,
     ask_person_async,
 )
@@ -44,13 +45,17 @@ DECISIONS = ("approve", "edit", "reject", "respond")
 
 
 class ActionQuestion(str):
-    """The question whether an agent may call a tool, in words; `name` and `args` are the call."""
+    """The question whether an agent may call a tool, in words; `name` and `args` are the call,
+    `options` the answers that need no text.
+    """
 
-    __slots__ = ("args", "name")
+    __slots__ = ("args", "name", "options")
 
-    def __new__(cls, text: str, name: str, args: Mapping[str, Any]) -> "ActionQuestion":
+    def __new__(
+        cls, text: str, name: str, args: Mapping[str, Any], options: tuple[str, ...] = ()
+    ) -> "ActionQuestion":
         question = super().__new__(cls, text)
-        question.name, question.args = name, args
+        question.name, question.args, question.options = name, args, options
         return question
 
 
@@ -91,7 +96,7 @@ class InterruptAnswers:
 
     def _ask(self, question: object) -> InterruptAnswer | None:
         if self.answer is None:
-            reply = ask_person(self.watch, question)
+            reply = ask_person(self.watch, question, getattr(question, "options", ()))
             return None if reply is None else InterruptAnswer(reply.text, by_person=True)
         value = self.answer(question)
         if inspect.isawaitable(value):
@@ -101,7 +106,8 @@ class InterruptAnswers:
 
     async def _ask_async(self, question: object) -> InterruptAnswer | None:
         if self.answer is None:
-            reply = await ask_person_async(self.watch, question)
+            options = getattr(question, "options", ())
+            reply = await ask_person_async(self.watch, question, options)
             return None if reply is None else InterruptAnswer(reply.text, by_person=True)
         value = self.answer(question)
         return InterruptAnswer(await value if inspect.isawaitable(value) else value)
@@ -158,7 +164,9 @@ class InterruptAnswers:
         """Ask about one action until the answer is one that is allowed."""
         text = self._describe(action, allowed)
         while True:
-            question = ActionQuestion(text, action["name"], action["args"])
+            options = tuple(option for option in TOOL_OPTIONS if option in allowed)
+            text_now, self.refusal = self.refusal + text, ""
+            question = ActionQuestion(text_now, action["name"], action["args"], options)
             answer = yield from self._question_steps(question)
             if answer is None:
                 return None

@@ -78,6 +78,8 @@ class Ask(Value):
     by: str
     text: str
     seconds: float
+    options: tuple[str, ...] = ()
+    """Answers to choose from; any other text is one as well."""
     stop: Stop | None = None
     """How the run ends unless a person lets it go on."""
 

@@ -64,7 +64,7 @@ PUSH_SECONDS_MAX = 10 * 365 * 86400.0
 COMMAND_TEXT_FIELDS = (
     *("agent", "bead_id", "context", "definition_id", "description", "digest", "filed_by"),
     *("files", "from_step_id", "malformed", "patch", "paths", "step_id", "approval_id", "reason"),
-    *("run_id", "text", "title"),
+    *("run_id", "options", "text", "title"),
 )
 """Command fields that callers fill with texts or plain values."""
 RESULT_TEXT_FIELDS = (

@@ -532,6 +532,7 @@ def ask(builder: DecisionBuilder, command: Ask) -> Refusal | None:
         command.text,
         deadline_seconds=command.seconds,
         own=True,
+        options=command.options,
     )
     return None
 

@@ -190,4 +190,5 @@ async def request_guarded_approval(
         by=caller.name,
         key=key,
         stop=data.stop,
+        options=data.options,
     )
