@@ -50,6 +50,7 @@ BODIES: dict[Call, Any] = {
     ("POST", "/dispatches/{dispatch_id}/heartbeat"): {"fence": 1},
     ("POST", "/dispatches/{dispatch_id}/release"): {"fence": 1},
     ("POST", "/dispatches/{dispatch_id}/result"): {"outcome": "success", "fence": 1},
+    ("POST", "/memory"): {"bead_id": "{bead_id}", "text": "x"},
     ("PATCH", "/memory/{memory_id}"): {"resolution": "x"},
     ("POST", "/approvals/{approval_id}/links"): {},
     ("POST", "/webhooks"): {"url": "https://127.0.0.1/x"},

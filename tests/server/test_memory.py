@@ -6,11 +6,13 @@ from tests.server.harness import (
     CEO,
     OPERATOR,
     PLAIN,
+    WORKER,
     ServerHarness,
     expect_json,
     expect_problem,
     list_all,
 )
+from tests.server.http_agents import register_agent
 
 from handrail.views.memories import QUERY_CHARS_MAX, RESOLUTION_CHARS_MAX
 
@@ -109,16 +111,76 @@ async def test_a_ticket_that_is_opened_again_withdraws_what_it_taught(harness: S
     expect_problem(answer, 409, "memory_withdrawn")
 
 
-async def test_no_agent_gets_at_the_memory_over_http(harness: ServerHarness):
+async def test_an_agent_neither_reads_by_id_nor_corrects_nor_removes(harness: ServerHarness):
     (name,) = await taught(harness, "VPN drops")
     for token in (harness.agent, harness.reporter):
         for answer in (
-            await token.get("/memory"),
             await token.get(f"/memory/{name}"),
             await token.patch(f"/memory/{name}", json={"resolution": "x"}),
             await token.delete(f"/memory/{name}"),
         ):
             expect_problem(answer, 403, "forbidden")
+    expect_problem(await harness.reporter.get("/memory"), 403, "forbidden")
+    expect_problem(await harness.reporter.post("/memory", json={}), 403, "forbidden")
+
+
+async def test_what_an_agent_stores_is_found_once_its_run_has_ended_well(harness: ServerHarness):
+    await harness.define(PLAIN)
+    agent = await register_agent(harness, "coder-7", WORKER)
+    bead = await harness.file("plain", title="VPN drops every hour")
+    held = await agent.claim()
+    body = {"bead_id": bead["id"], "text": MTU, "tags": ["wireguard"]}
+    stored = expect_json(await agent.http.post("/memory", json=body), 201)
+    assert (stored["status"], stored["remembered_by"]) == ("pending", "coder-7")
+    assert expect_json(await agent.http.get("/memory", params={"q": "VPN drops"}))["items"] == []
+    await agent.report(held, text="done")
+    await harness.quiet()
+    (kept,) = expect_json(await agent.http.get("/memory", params={"q": "my vpn drops"}))["items"]
+    assert (kept["id"], kept["resolution"], kept["status"]) == (stored["id"], MTU, "kept")
+    assert 0 < kept["score"] <= 1
+    (by_tag,) = expect_json(await agent.http.get("/memory", params={"q": "wireguard"}))["items"]
+    assert by_tag["score"] < kept["score"]
+    assert expect_json(await agent.http.get("/memory", params={"q": "printer"}))["items"] == []
+    (listed,) = expect_json(await harness.viewer.get("/memory"))["items"]
+    assert listed["score"] is None
+
+
+async def test_an_agent_stores_nothing_for_a_bead_it_does_not_work_on(harness: ServerHarness):
+    await harness.define(PLAIN)
+    agent = await register_agent(harness, "coder-7", WORKER)
+    bead = await harness.file("plain", title="VPN drops")
+    body = {"bead_id": bead["id"], "text": MTU}
+    expect_problem(await agent.http.post("/memory", json=body), 403, "foreign_bead")
+    held = await agent.claim()
+    forged = {**body, "by": "somebody"}
+    expect_problem(await agent.http.post("/memory", json=forged), 403, "forged_author")
+    await agent.report(held, text="done")
+    expect_problem(await agent.http.post("/memory", json=body), 403, "foreign_bead")
+    unknown = {**body, "bead_id": "nobody"}
+    expect_problem(await agent.http.post("/memory", json=unknown), 404, "unknown_bead")
+
+
+async def test_an_operator_stores_for_any_bead_that_had_a_run(harness: ServerHarness):
+    await harness.define(PLAIN)
+    harness.works()
+    bead = await harness.file("plain", title="VPN drops")
+    await harness.quiet()
+    body = {"bead_id": bead["id"], "text": MTU}
+    expect_problem(await harness.viewer.post("/memory", json=body), 403, "forbidden")
+    stored = expect_json(await harness.operator.post("/memory", json=body), 201)
+    assert (stored["status"], stored["remembered_by"]) == ("kept", OPERATOR)
+    again = {**body, "text": "Restart it."}
+    assert (
+        expect_json(await harness.operator.post("/memory", json=again), 201)["id"] == stored["id"]
+    )
+    (listed,) = await list_all(harness.viewer, "/memory")
+    assert listed["resolution"] == "Restart it."
+    waits = expect_json(await harness.operator.post("/beads", json={"title": "x"}), 201)
+    never = {**body, "bead_id": waits["id"]}
+    expect_problem(await harness.operator.post("/memory", json=never), 409, "no_run")
+    nameless = await harness.file("plain", title="the and of")
+    empty = {**body, "bead_id": nameless["id"]}
+    expect_problem(await harness.operator.post("/memory", json=empty), 422, "no_words")
 
 
 async def on_record(harness: ServerHarness) -> list[dict[str, Any]]:

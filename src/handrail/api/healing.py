@@ -63,15 +63,49 @@ class MemoryPatch(AuthoredBody, kw_only=True):
     resolution: Annotated[NulFreeText, Meta(min_length=1, max_length=RESOLUTION_CHARS_MAX)]
 
 
+Tag = Annotated[NulFreeText, Meta(min_length=1, max_length=50)]
+
+
+class NewMemory(AuthoredBody, kw_only=True):
+    """What resolved the bead; the bead's own title and description say what it is about, and `tags`
+    add words to find it by."""
+
+    bead_id: NulFreeText
+    text: Annotated[NulFreeText, Meta(min_length=1, max_length=RESOLUTION_CHARS_MAX)]
+    tags: Annotated[tuple[Tag, ...], Meta(max_length=20)] = ()
+
+
 class MemoryCalls(CallGroup[C_co], subject="memories"):
     """What was learned from resolved tickets."""
 
-    @operation("GET", "/memory", query=MemoryQuery, access=VIEWER)
+    @operation(
+        "POST",
+        "/memory",
+        body=NewMemory,
+        access=Access(
+            people="operator",
+            agents=True,
+            restriction="an agent stores for beads it has a dispatch of",
+        ),
+        status=201,
+        problems=(404, 409),
+    )
+    def add(self, bead_id: str, text: str, tags: tuple[str, ...] = ()) -> MemoryView:
+        """Store what resolved a bead, one memory a run: a second one replaces it. Others find it
+        once that run has ended as done_success."""
+
+    @operation(
+        "GET",
+        "/memory",
+        query=MemoryQuery,
+        access=Access(people="viewer", agents=True),
+    )
     def list(
         self, *, q: str | None = None, limit: int | None = None, cursor: str = ""
     ) -> Page[MemoryView]:
         """List memories, the newest first; also those that are not offered any more. `q` matches
-        part of the ticket or the resolution."""
+        part of the ticket or the resolution. An agent sends its ticket as `q`, and gets what
+        resolved tickets like it, the most similar first, with their `score`."""
 
     @operation("GET", "/memory/{memory_id}", access=VIEWER, problems=(404,))
     def get(self, memory_id: str) -> MemoryView:

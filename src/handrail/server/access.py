@@ -119,6 +119,17 @@ def check_own_agent(caller: Caller, agent_id: str) -> None:
         )
 
 
+async def check_holds_bead(engine: Engine, caller: Caller, bead_id: str) -> None:
+    """Check that the agent works on the bead now."""
+    if not await engine.dispatches.is_held_by(caller.name, bead_id):
+        raise HTTPProblemError(
+            403,
+            "foreign_bead",
+            f"agent '{caller.name}' has no dispatch of bead '{bead_id}'",
+            "claim one first",
+        )
+
+
 def check_same_author(caller: Caller, *names: str | None) -> None:
     """Check that the authors named in a body, if any, are the token's owner."""
     for name in names:

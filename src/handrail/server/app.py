@@ -68,7 +68,6 @@ ENGINE_METHODS = {
     "definitions.tune": "replays.tune",
     "locks.list": "locks.list",
     "memories.get": "memory.get",
-    "memories.list": "memory.list",
     "runs.explain": "run_queries.why",
     "runs.get_details": "run_queries.details",
     "runs.list_notes": "run_queries.notes",

@@ -105,6 +105,7 @@ STATUS_BY_REFUSAL_CODE = {
             "no_review",
             "no_roles",
             "no_text",
+            "no_words",
             "no_waits",
             "no_way_back",
             "no_workflow",

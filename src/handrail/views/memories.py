@@ -29,3 +29,5 @@ class MemoryView(View):
     used_at: datetime | None
     corrected_by: str | None
     corrected_at: datetime | None
+    score: float | None = None
+    """Where an agent searched: how similar the tickets are, up to 1."""

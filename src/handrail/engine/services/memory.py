@@ -4,8 +4,8 @@ Rules
 1. A resolution belongs to the run that found it, one of each. It answers others only once that run
    has ended well, and no longer when its ticket is opened again.
 2. A resolution that answered a ticket is not offered to the same ticket in another run.
-3. Agents of this process remember and recall; people look, correct and remove, and the record says
-   who did. No other agent has access.
+3. Agents remember what resolved the bead that they work on, and recall what resolved others; people
+   look, correct and remove, and the record says who did.
 4. Texts are bounded, and so is their number: beyond `memory_max` the least recently used are
    forgotten.
 5. Resolutions that arrive during one transaction make the next: a hundred tickets that end together
@@ -13,8 +13,10 @@ Rules
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import NoReturn
+
+from msgspec import structs
 
 from handrail.engine.commit.committer import WRITE_CONFLICTS_MAX
 from handrail.engine.commit.gateway import CommandGateway
@@ -34,6 +36,7 @@ from handrail.engine.settings import EngineSettings
 from handrail.kernel.decision import Value
 from handrail.store.rows import EMPTY_HEAD, StreamRow, StreamWrite, iso, journal_entry, parse_iso
 from handrail.store.ticket_memory import MemoryChange, MemoryRow
+from handrail.views.beads import BeadView
 from handrail.views.memories import (
     QUERY_CHARS_MAX,
     RESOLUTION_CHARS_MAX,
@@ -170,6 +173,29 @@ class MemoryService:
         )
         return _to_view(await self._writer.write(row))
 
+    async def add(
+        self, bead: BeadView, text: str, tags: Sequence[str] = (), *, by: str
+    ) -> MemoryView:
+        """Store what resolved the bead in its last run; the tags are words to find it by. Refused:
+        no_run, no_words."""
+        if bead.execution_id is None:
+            refuse("no_run", f"bead '{bead.id}' has had no run", "start one first")
+        memory = await self.remember(
+            execution_id=bead.execution_id,
+            bead_id=bead.id,
+            title=bead.title,
+            text="\n".join(filter(None, (bead.description, ", ".join(tags)))),
+            resolution=text,
+            by=by,
+        )
+        if memory is None:
+            refuse(
+                "no_words",
+                "the bead and the tags have no word to find the memory by, or the text is empty",
+                "add a tag that says what it is about",
+            )
+        return memory
+
     async def wait_written(self) -> None:
         """Wait until all that was remembered is stored."""
         await self._writer.wait_idle()
@@ -186,7 +212,13 @@ class MemoryService:
         """Return resolutions of similar tickets, the most similar first. `bead_id` and
         `execution_id` name the caller: what answered that bead in another run is left out."""
         self._access.check_open()
-        ticket = signature(title, text)
+        return await self._find_similar(
+            signature(title, text), SIMILARITY_MIN, bead_id, execution_id, limit
+        )
+
+    async def _find_similar(
+        self, ticket: str, score_min: float, bead_id: str, execution_id: str, limit: int
+    ) -> tuple[RecalledMemory, ...]:
         if not ticket:
             return ()
         rows = await self._access.call(
@@ -198,13 +230,20 @@ class MemoryService:
         )
         scored = [(score(ticket, row.words), row) for row in rows]
         best = sorted(
-            (pair for pair in scored if pair[0] >= SIMILARITY_MIN),
+            (pair for pair in scored if pair[0] >= score_min),
             key=lambda pair: (pair[0], pair[1].id),  # of two equally similar ones the newer
             reverse=True,
         )[:limit]
         return tuple(
             RecalledMemory(memory=_to_view(row), score=similarity) for similarity, row in best
         )
+
+    async def search(self, ticket: str, *, limit: int) -> tuple[MemoryView, ...]:
+        """Return the resolutions of tickets that share words with this one, the most similar first,
+        each with its score: whoever asks judges whether it fits."""
+        _check_query(ticket)
+        similar = await self._find_similar(signature(ticket, ""), 0.0, "", "", limit)
+        return tuple(structs.replace(match.memory, score=match.score) for match in similar)
 
     async def use(self, memory_id: str, *, bead_id: str, execution_id: str) -> None:
         """Record that the memory answers the run: counted once, however often the run asks."""
@@ -222,12 +261,7 @@ class MemoryService:
     ) -> Page[MemoryView]:
         """List all memories, the newest first. `q` is in the ticket or the resolution."""
         before, limit = check_cursor(cursor) or None, check_limit(limit)
-        if q is not None and (len(q) > QUERY_CHARS_MAX or not q.isprintable()):
-            refuse(
-                "bad_query",
-                f"the search text has more than {QUERY_CHARS_MAX} characters, or unprintable ones",
-                "look for a part of a ticket or a resolution",
-            )
+        _check_query(q or "")
         rows = await self._access.query(
             lambda store: store.ticket_memory.list(text=q or None, before=before, limit=limit + 1)
         )
@@ -299,6 +333,15 @@ def _change_write(before: StreamRow | None, row: MemoryRow, change: MemoryChange
     return StreamWrite(
         expected_head=head, entry=entry, row=StreamRow(name=MEMORY_STREAM, seq=seq, head=entry.hash)
     )
+
+
+def _check_query(text: str) -> None:
+    if len(text) > QUERY_CHARS_MAX or not text.isprintable():
+        refuse(
+            "bad_query",
+            f"the search text has more than {QUERY_CHARS_MAX} characters, or unprintable ones",
+            "look for a part of a ticket or a resolution",
+        )
 
 
 def _truncate(text: str, chars_max: int) -> str:

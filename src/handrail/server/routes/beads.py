@@ -18,7 +18,7 @@ from handrail.api.runs import NewRun, RunCalls
 from handrail.api.shared import AuthoredBody, PageQuery
 from handrail.engine.engine import Engine
 from handrail.engine.errors import RefusedError
-from handrail.server.access import Caller, HTTPRequest, check_author
+from handrail.server.access import Caller, HTTPRequest, check_author, check_holds_bead
 from handrail.server.binding import serves
 from handrail.server.problems import HTTPProblemError, refusal_at_field
 from handrail.views.beads import BeadView, FileInfo
@@ -135,13 +135,8 @@ def content_type_of(content_type: str, name: str) -> str:
 
 @serves(BeadCalls.get_file)
 async def get_bead_file(engine: Engine, caller: Caller, bead_id: str, name: str) -> Response[bytes]:
-    if caller.role == "agent" and not await engine.dispatches.is_held_by(caller.name, bead_id):
-        raise HTTPProblemError(
-            403,
-            "foreign_bead",
-            f"agent '{caller.name}' has no dispatch of bead '{bead_id}'",
-            "claim one first",
-        )
+    if caller.role == "agent":
+        await check_holds_bead(engine, caller, bead_id)
     info, content = await engine.beads.file(bead_id, name)
     headers = {
         "content-type": info.content_type,

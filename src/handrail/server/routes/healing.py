@@ -2,7 +2,8 @@
 
 A report is in Handrail's format, or an error event of Sentry's clients, of which only the fields
 are read that say what failed and where; never variables, headers, cookies, user or breadcrumbs.
-The built-in agents use the memory through the engine itself; people correct and remove it here.
+The built-in agents use the memory through the engine itself, agents elsewhere through these routes;
+people correct and remove what is in it.
 """
 
 from typing import Any
@@ -10,15 +11,16 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from handrail.api.healing import BugCalls, MemoryCalls, MemoryPatch
+from handrail.api.healing import BugCalls, MemoryCalls, MemoryPatch, MemoryQuery, NewMemory
 from handrail.engine.engine import Engine
 from handrail.kernel.decision import Value, prepare_types
 from handrail.kernel.validation_messages import explain_validation_error
-from handrail.server.access import Caller
+from handrail.server.access import Caller, check_holds_bead
 from handrail.server.binding import serves
 from handrail.server.problems import HTTPProblemError
 from handrail.views.bugs import NAME_CHARS_MAX, BugReportResult, ErrorReport
 from handrail.views.memories import MemoryView
+from handrail.views.view_types import Page
 
 FRAMES_MAX = 100
 EVENT_FIELDS = ("event_id", "exception", "logentry")
@@ -153,6 +155,21 @@ async def report_bug(engine: Engine, caller: Caller, data: dict[str, Any]) -> Bu
             "see /api/v1/openapi.json",
         ) from error
     return await engine.bugs.report(error_report, by=caller.name)
+
+
+@serves(MemoryCalls.add)
+async def add_memory(engine: Engine, caller: Caller, data: NewMemory) -> MemoryView:
+    bead = await engine.beads.get(data.bead_id)
+    if caller.role == "agent":
+        await check_holds_bead(engine, caller, bead.id)
+    return await engine.memory.add(bead, data.text, data.tags, by=caller.name)
+
+
+@serves(MemoryCalls.list)
+async def list_memories(engine: Engine, caller: Caller, query: MemoryQuery) -> Page[MemoryView]:
+    if caller.role == "agent":
+        return Page(items=await engine.memory.search(query.q or "", limit=query.limit))
+    return await engine.memory.list(q=query.q, cursor=query.cursor, limit=query.limit)
 
 
 @serves(MemoryCalls.correct)
