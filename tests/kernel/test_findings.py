@@ -1,8 +1,11 @@
 """Findings: what is the same, what is alike, what failed, what waits."""
 
+import re
+from unittest.mock import patch
+
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from handrail.kernel.stop.findings import (
@@ -458,3 +461,36 @@ def test_an_answer_that_only_hands_over_is_a_finding() -> None:
     first = reader.read_handoff("a", "b", "Your turn!")
     assert first == reader.read_handoff("a", "b", "your turn")
     assert first.answer != reader.read_handoff("a", "c", "your turn").answer
+
+
+PIECES = st.sampled_from(
+    ["2024-01-02T10:11", "12:30", "0xff", "0X1", "1712345678", "3 ms", "٣ µs", "12ſ", "5 Sec",
+     "deadbee", "0c0ffee", "c0ffee0", "12345678-1234-1234-1234-123456789abc", "a", "7", "-", ":",
+     "x", " ", "abcdefab-abcd-abcd-abcd-abcdefabcdef"]
+)  # fmt: skip
+
+
+@given(st.lists(PIECES, max_size=12).map("".join))
+@settings(max_examples=500, deadline=None)
+def test_the_quick_search_for_noise_overlooks_none(text: str) -> None:
+    def read() -> StepFinding:
+        return FindingReader().read_call("a", "look", "{}", text)
+
+    always = re.compile("")
+    seen = read()
+    with patch("handrail.kernel.stop.findings._MAY_BE_NOISE", (always, always)):
+        assert read() == seen
+
+
+@given(st.text("ab", max_size=3), st.integers(2_990, 3_010), st.text("ab", max_size=3))
+def test_long_answers_with_the_same_head_and_tail_are_the_same(
+    one: str, length: int, other: str
+) -> None:
+    reader, page = FindingReader(), "word " * length
+    answers = [
+        reader.read_call("a", "look", "{}", f"{page}{middle}{page}").answer
+        for middle in (one, other)
+    ]
+    assert answers[0] == answers[1]
+    apart = FindingReader().read_call("a", "look", "{}", f"{page}{other}{page}").answer
+    assert (apart == answers[0]) is (len(one) == len(other))
