@@ -8,7 +8,9 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
+import mcp.types
 import pytest
+from agents.mcp import MCPServer
 from agents.memory import SQLiteSession
 from agents.tool import function_tool
 from autogen_agentchat.agents import AssistantAgent, BaseChatAgent, CodeExecutorAgent
@@ -19,6 +21,7 @@ from autogen_agentchat.teams import RoundRobinGroupChat
 from autogen_core import FunctionCall
 from autogen_core.code_executor import CodeExecutor, CodeResult
 from autogen_core.models import RequestUsage
+from autogen_core.tools import FunctionTool
 from benchmarks.same_mistake.scenes import SCENES, Script
 from openai.types.responses import ResponseFunctionToolCall
 from pydantic_ai import Agent as PydanticAgent
@@ -28,7 +31,7 @@ from strands import Agent as StrandsAgent
 from strands.multiagent import GraphBuilder
 from tests.frameworks import agent_framework_stubs as af
 from tests.frameworks.test_adapters import Says
-from tests.frameworks.test_real_teams import Client, SdkModel, StrandsModel, search
+from tests.frameworks.test_real_teams import Client, SdkModel, StrandsModel, sdk_calls, search
 
 from agents import Agent
 from handrail import Guard, LoopDetected, NoProgress, Stopped
@@ -57,7 +60,43 @@ def findings(guard: Guard) -> list[StepFinding]:
     ]
 
 
+def effects(guard: Guard) -> set[tuple[str, bool]]:
+    return {(finding.tool, finding.effect) for finding in findings(guard) if finding.tool}
+
+
+def destructive(name: str) -> mcp.types.Tool:
+    return mcp.types.Tool(
+        name=name,
+        inputSchema={"type": "object", "properties": {}},
+        annotations=mcp.types.ToolAnnotations(destructiveHint=name == "wipe"),
+    )
+
+
 # AutoGen
+
+
+class McpToolAdapter(FunctionTool):
+    """Like the one of autogen-ext: it keeps what the server says of the tool."""
+
+    def __init__(self, name: str) -> None:
+        async def call() -> str:
+            return f"{name} is done"
+
+        super().__init__(call, "does it", name=name)
+        self._tool = destructive(name)
+
+
+def test_a_tool_that_mcp_calls_destructive_is_an_effect_of_an_assistant() -> None:
+    def says(number: int) -> Any:
+        names = ("wipe", "look")
+        if number > len(names):
+            return "TERMINATE"
+        return [FunctionCall(id=f"c{number}", name=names[number - 1], arguments="{}")]
+
+    guard, tools = Guard(), [McpToolAdapter("wipe"), McpToolAdapter("look")]
+    agent = AssistantAgent("cleaner", Client(says), tools=tools, max_tool_iterations=3)
+    asyncio.run(autogen(agent, guard).run(task="go"))
+    assert effects(guard) == {("wipe", True), ("look", False)}
 
 
 class Speaker(BaseChatAgent):
@@ -120,21 +159,21 @@ def test_a_team_whose_tools_are_agents_is_not_idle() -> None:
 
 
 @pytest.mark.parametrize(
-    ("answer", "rules"),
+    "answer",
     [
-        (lambda n: "The page shows 3 results, as before.", ("oscillation", "no_change")),
-        (lambda n: "Web surfing error:\n\nTimeoutError: the page did not load", ("oscillation",)),
+        lambda n: "The page shows 3 results, as before.",
+        lambda n: "Web surfing error:\n\nTimeoutError: the page did not load",
     ],
     ids=["the same page", "the same error"],
 )
-def test_a_surfer_that_shows_the_same_again_is_stopped(answer: Text, rules: Any) -> None:
+def test_a_surfer_that_shows_the_same_again_is_stopped(answer: Text) -> None:
     boss = assistant("orchestrator", lambda n: "Click the button.")
     surfer = MultimodalWebSurfer("surfer", answer)
     guard = Guard()
     with pytest.raises(Stopped) as caught:
         run_team([boss, surfer], guard)
     assert surfer.turns <= 7
-    assert caught.value.stop.rule in rules
+    assert caught.value.stop.rule in ("oscillation", "no_change")
 
 
 def test_an_error_that_a_surfer_gives_as_a_text_is_an_error() -> None:
@@ -232,6 +271,37 @@ def sdk_agent(calls: int, **options: Any) -> Agent:
         return [call]
 
     return Agent(name="seeker", model=SdkModel(says), tools=[look], **options)
+
+
+class ToolServer(MCPServer):
+    """An MCP server, without its transport."""
+
+    name = "tools"
+
+    async def connect(self) -> None: ...
+
+    async def cleanup(self) -> None: ...
+
+    async def list_tools(self, run_context=None, agent=None) -> list[mcp.types.Tool]:
+        return [destructive("wipe"), destructive("look")]
+
+    async def call_tool(self, tool_name, arguments, meta=None) -> mcp.types.CallToolResult:
+        return mcp.types.CallToolResult(content=[mcp.types.TextContent(type="text", text="done")])
+
+    async def list_prompts(self) -> Any: ...
+
+    async def get_prompt(self, name, arguments=None) -> Any: ...
+
+
+def test_a_tool_that_mcp_calls_destructive_is_an_effect_of_an_openai_agent() -> None:
+    def says(number: int) -> Any:
+        names = ("wipe", "look")
+        return sdk_calls(names[number - 1], number) if number <= len(names) else "done"
+
+    guard = Guard()
+    agent = Agent(name="cleaner", model=SdkModel(says), mcp_servers=[ToolServer()])
+    asyncio.run(openai(agent, guard).run("go"))
+    assert effects(guard) == {("wipe", True), ("look", False)}
 
 
 def test_the_sdk_s_default_of_max_turns_stays_in_force() -> None:

@@ -126,6 +126,9 @@ class Annotations:
     [
         ({"destructiveHint": True}, True),
         (Annotations(destructiveHint=True), True),
+        (Annotations(destructive_hint=True), True),
+        ({"destructive_hint": True}, True),
+        (Annotations(destructive_hint=False), False),
         ({"destructiveHint": False}, False),
         ({"destructiveHint": "yes"}, False),
         ({"readOnlyHint": False}, False),

@@ -405,3 +405,15 @@ def test_a_concluded_run_replays_to_its_last_word(
     unconcluded = Verdict.SAME if rule == "max_steps" else Verdict.SOONER
     expected = [Verdict.SAME, Verdict.SAME, unconcluded, Verdict.BEYOND]
     assert asyncio.run(verdicts()) == expected
+
+
+def test_a_run_that_concludes_with_its_last_step_replays_to_its_last_word():
+    async def verdict() -> Verdict:
+        rules = StopRules(same_error_limit=2, max_steps=3, ladder=Ladder(conclude=True))
+        async with told(rules) as one:
+            fails_twice(one.run)  # the second time with the last of its ordinary steps
+            one.run.result("a", text="all of it is left")
+            await one.tell(all_of_it=True)
+            return (await one.replayed()).verdict
+
+    assert asyncio.run(verdict()) is Verdict.SAME

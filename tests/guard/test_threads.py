@@ -14,6 +14,7 @@ from handrail.engine.opening import open as open_engine
 from handrail.guard import recording, threads
 from handrail.guard.adapter import watching
 from handrail.guard.team_definition import first_agent, guard_events
+from handrail.kernel.definition.limits import Ladder
 from handrail.kernel.definition.plan import check_definition
 from handrail.kernel.run.events import Started
 from handrail.kernel.run.state import Stop
@@ -124,7 +125,7 @@ def moves(chance: random.Random, run: GuardedRun) -> None:
     """What a program does in one run."""
     for _ in range(chance.randrange(15)):
         agent = chance.choice(AGENTS)
-        match chance.randrange(5):
+        match chance.randrange(8):
             case 0:
                 run.handoff(*chance.sample(AGENTS, 2), reason="your turn")
             case 1:
@@ -133,6 +134,12 @@ def moves(chance: random.Random, run: GuardedRun) -> None:
                 run.said(agent, chance.choice(("hm", "well")))
             case 3:
                 run.called(agent, "make", chance.choice("xy"), None, error="ValueError: bad")
+            case 4:
+                run.called(agent, "write_todos", chance.choice("xy"), "saved")
+            case 5:
+                run.waiting(agent, "the build")
+            case 6:
+                run.state(agent, {"at": chance.choice("xy"), "n": chance.randrange(3)})
             case _:
                 code = chance.choice((0, 1))
                 check = {"command": "pytest", "exit_code": code, "stderr": "E assert 1"}
@@ -148,7 +155,8 @@ def rules_of(chance: random.Random) -> StopRules:
     limits = {"max_handoffs": 6, "max_steps": 8, "max_tokens": 60, "max_edge": 3}
     names = chance.sample(sorted(limits), 2)
     chosen: Any = {name: limits[name] for name in names}
-    return StopRules(profile=profile, **chosen)
+    ladder = Ladder(nudge=chance.random() < 0.7, conclude=chance.random() < 0.3)
+    return StopRules(profile=profile, ladder=ladder, **chosen)
 
 
 async def record(engine: Engine, clock: ManualClock, run: GuardedRun) -> str:

@@ -38,6 +38,7 @@ from handrail.guard.framework_object import FrameworkObject
 from handrail.guard.framework_versions import require_version
 from handrail.guard.prices import ModelCall
 from handrail.guard.run import Guard
+from handrail.guard.tool_calls import declares_effect
 
 EXTRA = "autogen"
 MANAGER_MESSAGES = ("SelectSpeakerEvent", "SelectorEvent")
@@ -320,6 +321,16 @@ def _works_like_tool(agent: Any) -> bool:
     )
 
 
+def _effect_tools(agent: Any) -> Iterator[str]:
+    """Yield the names of an agent's tools that their MCP server calls destructive. A workbench that
+    lists its tools at the server alone does not pass on what is said of them.
+    """
+    for workbench in getattr(agent, "_workbench", None) or ():
+        for tool in getattr(workbench, "_tools", ()):
+            if declares_effect(getattr(getattr(tool, "_tool", None), "annotations", None)):
+                yield tool.name
+
+
 def _failure_text(text: str) -> str | None:
     """Return what a failure says of itself; None if the message reports none."""
     if text.lstrip().startswith(FAILURE_PREFIXES):
@@ -468,6 +479,8 @@ class _MessageRecorder:
         """The sender whose messages are no agent's."""
         self.tools = {name for name in agents if _works_like_tool(agents[name])}
         """Agents that work like a tool."""
+        self.effect_tools = {name: set(_effect_tools(agents[name])) for name in agents}
+        """By agent, its tools with effects."""
         self.request = to_text(task)
         """The last message: what the next agent is asked."""
         self.code: dict[str, str] = {}
@@ -525,7 +538,10 @@ class _MessageRecorder:
             is_made = not (result.is_error and result.content == RUN_IS_OVER)
             if call is not None and is_made and not result.name.startswith("transfer_to_"):
                 error = result.content if result.is_error else None
-                self.watch.record_tool_call(result.name, call.arguments, result.content, error)
+                effect = result.name in self.effect_tools.get(message.source, ())
+                self.watch.record_tool_call(
+                    result.name, call.arguments, result.content, error, effect=effect
+                )
 
     def record_person_request(self, message: Any) -> None:
         self.person_asks[message.source] = self.person_asks.get(message.source, 0) + 1

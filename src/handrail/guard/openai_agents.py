@@ -41,12 +41,15 @@ from handrail.guard.framework_object import FrameworkObject
 from handrail.guard.framework_versions import require_version
 from handrail.guard.prices import ModelCall
 from handrail.guard.run import Guard
+from handrail.guard.tool_calls import declares_effect
 
 NO_TOKENS = (0, 0, 0, 0, 0)
 
 EXTRA = "openai-agents"
 TOOL_FAILURE_PREFIX = "An error occurred while running the tool"
 """How the SDK's message to a model about a failed tool begins."""
+MCP_ANNOTATIONS = "_mcp_annotations"
+"""Where the SDK keeps what an MCP server says of a tool, in versions that do."""
 INPUT_FILTER_OPTION = "call_model_input_filter"
 CALL_ITEM, OUTPUT_ITEM = "function_call", "function_call_output"
 
@@ -407,7 +410,9 @@ class _HookRecorder:
             self.watch.resume(self.agent)
         is_failure = isinstance(result, str) and result.startswith(TOOL_FAILURE_PREFIX)
         arguments = getattr(context, "tool_arguments", "")
-        self.watch.record_tool_call(tool.name, arguments, result, result if is_failure else None)
+        error = result if is_failure else None
+        effect = declares_effect(getattr(tool, MCP_ANNOTATIONS, None))
+        self.watch.record_tool_call(tool.name, arguments, result, error, effect=effect)
 
     def on_model_input(self, data: Any) -> None:
         """Begin a step before a model call.

@@ -14,8 +14,9 @@ from handrail.guard.sanitising import safe_name, safe_text
 from handrail.kernel.stop.findings import FindingReader, StepFinding
 from handrail.kernel.stop.tool_claims import ToolClaim
 
-DESTRUCTIVE_HINT = "destructiveHint"
-"""The annotation by which MCP says that a tool has destructive effects."""
+DESTRUCTIVE_HINTS = ("destructiveHint", "destructive_hint")
+"""The annotation by which MCP says that a tool has destructive effects, and its name in the objects
+of the Python library from version 2 on."""
 QUOTED_CHARS_MAX = 100
 """Characters of arguments, answer or text that a quotation shows."""
 
@@ -36,8 +37,9 @@ def declares_effect(annotations: object) -> bool:
     Without an explicit word nothing is assumed: most tools say nothing.
     """
     if isinstance(annotations, Mapping):
-        return cast("Mapping[str, object]", annotations).get(DESTRUCTIVE_HINT) is True
-    return getattr(annotations, DESTRUCTIVE_HINT, None) is True
+        hints = cast("Mapping[str, object]", annotations)
+        return any(hints.get(name) is True for name in DESTRUCTIVE_HINTS)
+    return any(getattr(annotations, name, None) is True for name in DESTRUCTIVE_HINTS)
 
 
 def read_tool_call(reader: FindingReader, call: ToolCall, *, quote: bool = False) -> StepFinding:

@@ -81,6 +81,9 @@ def _on_migrated(replayer: ReplayContext, builder: DecisionBuilder, event: Migra
 def _on_offered(replayer: ReplayContext, builder: DecisionBuilder, event: Offered) -> None:
     """Judge a further step of a turn; the first was judged with the handoff that led to it. A
     conclusion was preceded by the handoff that is recorded as refused after it."""
+    if replayer.concludes:  # what ended the run came with the step before
+        builder.emit(event)
+        return
     is_further_step = builder.run.positions[event.step_id].fence > 0
     fired = _judge_next_step(replayer, builder) if is_further_step else []
     start, *later = _conclusion(replayer.events) or (None,)
