@@ -11,6 +11,7 @@ observation, not an agent's claim. A run belongs to one thread or task at a time
 
 import functools
 import logging
+import sys
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
@@ -115,6 +116,7 @@ from handrail.views.report import RunReport, build_report
 
 if TYPE_CHECKING:
     from handrail.guard.server_recorder import HumanReply, ServerRecorder
+    from handrail.guard.tracing import RunSpan
 
 log = logging.getLogger("handrail.guard")
 
@@ -328,6 +330,8 @@ class Guard:
             if thread:
                 run.read_prompt(task)
         self.last = run
+        with run.errors.absorbing("the run could not be traced"):
+            run.trace = _begin_trace(run, team)
         self._begin_recording(run, team)
         try:
             with run.errors.absorbing("the budgets could not be looked at"):
@@ -385,6 +389,9 @@ class Guard:
                 run.recorder.close()
             elif self.record and not self._reports_to_server:
                 run.recorded = _record_run(run.events, self.record, team)
+        with run.errors.absorbing("the end of the run could not be traced"):
+            if run.trace is not None:
+                run.trace.end(run.events, run.recorded)
 
     def _begin_recording(self, run: "GuardedRun", team: str) -> None:
         """Begin to report the run to a server, if there is one."""
@@ -425,6 +432,15 @@ def _record_run(events: Sequence[RunEvent], database: str, team: str) -> str:
     return ""
 
 
+def _begin_trace(run: "GuardedRun", team: str) -> "RunSpan | None":
+    """Begin a span, if the program uses OpenTelemetry."""
+    if "opentelemetry.trace" not in sys.modules:
+        return None
+    from handrail.guard.tracing import begin_span  # imported late: only traces need it
+
+    return begin_span(team, run.events[0].at)
+
+
 def _stop_if_spent(run: "GuardedRun") -> None:
     """End the run before its first call if a budget is spent already."""
     ledger = begin_guarded_ledger(None, run.budgets.states)
@@ -437,6 +453,8 @@ def _stop_if_spent(run: "GuardedRun") -> None:
 class GuardedRun:
     """One run: takes each handoff and each result, and returns or raises the stop."""
 
+    trace: "RunSpan | None" = None
+    """The run in the program's own trace, if it has one."""
     is_ending = False
     """Whether the program makes no further call, so that a spent budget changes nothing."""
     nudge_text: str | None = None
@@ -935,6 +953,8 @@ class GuardedRun:
             reply = self.recorder.ask(safe_text(question), self._answer_seconds, stop, options)
         finally:
             self._change_open_asks(-1)
+        if self.trace is not None:
+            self.trace.add_approval(reply.by if reply else "", answered=reply is not None)
         if reply is None:
             self._repeat_stop()
         return reply

@@ -29,7 +29,7 @@ from handrail.kernel.run.events import (
     TimedOut,
 )
 from handrail.kernel.run.evolve import evolve
-from handrail.kernel.run.state import CLAIMED, PendingApproval, Position, Run, dispatch_id
+from handrail.kernel.run.state import CLAIMED, PendingApproval, Position, Run, Stop, dispatch_id
 
 TEXT_CHARS_MAX = 300
 """Characters of a name or reason."""
@@ -41,6 +41,8 @@ GOOD_STATUSES = (
     TerminalStatus.CLOSED_BY_HUMAN,
 )
 
+COMPLETED = "completed"
+"""The rule of a run that reached its end."""
 Attribute = str | int | float
 ClosingEvent = Reported | Faulted | Lost | TimedOut
 
@@ -101,23 +103,20 @@ def _closed_within_commit(
 def _run_span(run: Run, ended: Ended, definition_name: str) -> Span:
     ledger, stop = run.ledger, ended.stop
     return Span(
-        name=f"invoke_workflow {_truncate(definition_name)}",
+        name=f"invoke_workflow {truncate(definition_name)}",
         trace_id=trace_id(run.id),
         span_id=span_id(run.id),
         parent_id=None,
         start=run.started_at,
         end=ended.at,
-        attributes=_nonempty_attributes(
+        attributes=nonempty_attributes(
             {
                 "gen_ai.operation.name": "invoke_workflow",
                 "gen_ai.workflow.name": definition_name,
                 **_common_attributes(run),
                 "handrail.workflow.version": run.version,
                 "handrail.terminal_status": ended.status.value,
-                "handrail.stop.rule": stop.rule.value,
-                "handrail.stop.reason": stop.reason,
-                "handrail.stop.limit": stop.limit,
-                "handrail.stop.seen": stop.seen,
+                **stop_attributes(stop),
                 "handrail.final_agent": run.final_agent,
                 "handrail.steps": ledger.steps,
                 "handrail.handoffs": ledger.handoffs,
@@ -126,8 +125,13 @@ def _run_span(run: Run, ended: Ended, definition_name: str) -> Span:
                 "error.type": "" if ended.status in GOOD_STATUSES else stop.rule.value,
             }
         ),
-        error="" if ended.status in GOOD_STATUSES else _truncate(stop.reason),
+        events=() if stop.rule == COMPLETED else (_stop_event(ended),),
+        error="" if ended.status in GOOD_STATUSES else truncate(stop.reason),
     )
+
+
+def _stop_event(ended: Ended) -> SpanEvent:
+    return SpanEvent(name="handrail.stop", at=ended.at, attributes=stop_attributes(ended.stop))
 
 
 def _dispatch_span(
@@ -141,13 +145,13 @@ def _dispatch_span(
     end = closing.at if closing is not None else last
     usage = result.usage if result is not None else Usage()
     return Span(
-        name=f"invoke_agent {_truncate(position.step_id)}",
+        name=f"invoke_agent {truncate(position.step_id)}",
         trace_id=trace_id(run.id),
         span_id=span_id(dispatch_id(run.id, position.fence)),
         parent_id=span_id(run.id),
         start=min(position.since, end),
         end=end,
-        attributes=_nonempty_attributes(
+        attributes=nonempty_attributes(
             {
                 "gen_ai.operation.name": "invoke_agent",
                 "gen_ai.agent.name": position.step_id,
@@ -161,8 +165,7 @@ def _dispatch_span(
                 if run.kind == "team"
                 else position.attempts,
                 "handrail.outcome": outcome,
-                "handrail.usage.tokens": usage.tokens,
-                "handrail.usage.cost": usage.cost,
+                **usage_attributes(usage),
                 "error.type": fault,
             }
         ),
@@ -195,7 +198,7 @@ def _tool_events(evidence: Evidence, at: datetime) -> tuple[SpanEvent, ...]:
             at=at,
             attributes={
                 "gen_ai.operation.name": "execute_tool",
-                "gen_ai.tool.name": _truncate(next(iter(check.command.split()), "")),
+                "gen_ai.tool.name": truncate(next(iter(check.command.split()), "")),
                 "process.exit.code": check.exit_code,
             },
         )
@@ -217,7 +220,7 @@ def _approval_span(run: Run, approval: PendingApproval, events: Sequence[RunEven
         parent_id=span_id(run.id),
         start=min(approval.asked_at, end),
         end=end,
-        attributes=_nonempty_attributes(
+        attributes=nonempty_attributes(
             {
                 **_common_attributes(run),
                 "handrail.question.id": approval.id,
@@ -237,16 +240,39 @@ def _common_attributes(run: Run) -> dict[str, Attribute]:
     }
 
 
-def _nonempty_attributes(attributes: Mapping[str, Attribute | None]) -> dict[str, Attribute]:
+def stop_attributes(stop: Stop) -> dict[str, Attribute]:
+    return nonempty_attributes(
+        {
+            "handrail.stop.rule": stop.rule.value,
+            "handrail.stop.reason": stop.reason,
+            "handrail.stop.limit": stop.limit,
+            "handrail.stop.seen": stop.seen,
+        }
+    )
+
+
+def usage_attributes(usage: Usage) -> dict[str, Attribute]:
+    """Name what was used as the GenAI conventions do, and what they have no name for as ours."""
+    return {
+        "gen_ai.usage.input_tokens": usage.input_tokens,
+        "gen_ai.usage.output_tokens": usage.output_tokens,
+        "gen_ai.request.model": usage.model,
+        "gen_ai.provider.name": usage.provider,
+        "handrail.usage.tokens": usage.tokens,
+        "handrail.usage.cost": usage.cost,
+    }
+
+
+def nonempty_attributes(attributes: Mapping[str, Attribute | None]) -> dict[str, Attribute]:
     """Return the attributes that have a value, each of a bounded length."""
     return {
-        name: _truncate(value) if isinstance(value, str) else value
+        name: truncate(value) if isinstance(value, str) else value
         for name, value in attributes.items()
         if value is not None and value != ""
     }
 
 
-def _truncate(text: str) -> str:
+def truncate(text: str) -> str:
     return text if len(text) <= TEXT_CHARS_MAX else f"{text[:TEXT_CHARS_MAX]}…"
 
 

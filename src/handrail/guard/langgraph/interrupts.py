@@ -102,6 +102,7 @@ class InterruptAnswers:
         if inspect.isawaitable(value):
             with ThreadPoolExecutor(1) as pool:  # the caller may be in an event loop
                 value = pool.submit(asyncio.run, _finish(value)).result()
+        self._trace_answer()
         return InterruptAnswer(value)
 
     async def _ask_async(self, question: object) -> InterruptAnswer | None:
@@ -110,7 +111,13 @@ class InterruptAnswers:
             reply = await ask_person_async(self.watch, question, options)
             return None if reply is None else InterruptAnswer(reply.text, by_person=True)
         value = self.answer(question)
-        return InterruptAnswer(await value if inspect.isawaitable(value) else value)
+        value = await value if inspect.isawaitable(value) else value
+        self._trace_answer()
+        return InterruptAnswer(value)
+
+    def _trace_answer(self) -> None:
+        if self.watch.run.trace is not None:
+            self.watch.run.trace.add_approval("", answered=True)
 
     def _command_steps(
         self, interrupts: tuple[Any, ...]
