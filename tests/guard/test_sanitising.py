@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.client.live_server import Server
-from tests.patience import PATIENCE
+from tests.patience import PATIENCE, wait_until
 
 from handrail import Guard, LoopDetected, Stopped, StopRules
 from handrail.client.clients import Client, SyncClient
@@ -113,7 +113,7 @@ def test_questions_that_are_open_together_hold_the_clock_once() -> None:
         def __init__(self) -> None:
             self.both, self.settled = threading.Barrier(2), threading.Event()
 
-        def ask(self, question: str, seconds: float, stop: object = None) -> None:
+        def ask(self, *_: object) -> None:
             self.both.wait(PATIENCE)
             assert self.settled.wait(PATIENCE)
 
@@ -131,8 +131,7 @@ def test_questions_that_are_open_together_hold_the_clock_once() -> None:
         threads = [threading.Thread(target=ask) for _ in range(2)]
         for one in threads:
             one.start()
-        while run._open_asks < 2:
-            time.sleep(0)  # until both are asking
+        wait_until(lambda: run._open_asks == 2)
         clock.advance(seconds=100)
         assert run.handoff("a", "b") is None  # people take as long as they take
         people.settled.set()
