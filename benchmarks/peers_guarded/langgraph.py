@@ -1,9 +1,5 @@
 """LangGraph, swarm, supervisor and LangChain's agents: every run of a graph that is no part of a
 guarded run is guarded.
-
-The tests are those of the repository langchain-ai/langgraph (libs/langgraph/tests, at 1.2.11, run
-with langgraph 1.2.20 and NO_DOCKER=true), of langgraph-swarm-py, of langgraph-supervisor-py, and of
-langchain-ai/langchain (libs/langchain_v1/tests/unit_tests/agents).
 """
 
 import functools

@@ -4,31 +4,10 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from benchmarks.peers_guarded.framework import Framework
 from handrail.guard.adapter import current_watch, import_framework
 from handrail.guard.openai_agents import EXTRA, guarded
 from handrail.guard.run import Guard
 
-FRAMEWORK = Framework(
-    package="openai-agents",
-    version="0.24.0",
-    requirements=(
-        "openai-agents[encrypt,litellm,realtime,redis,sqlalchemy,voice]==0.24.0",
-        "aiosqlite",
-        "fakeredis",
-        "fastapi",
-        "graphviz",
-        "inline-snapshot",
-        "pymongo",
-        "pytest-asyncio",
-        "pytest-mock",
-        "rich",
-        "textual",
-    ),
-    code="src",
-    uses="Runner.run",
-    replaced=('Runner, "run', "Runner.run = ", "Runner.run_streamed = ", 'Runner.run"'),
-)
 CALLS = ("run", "run_sync", "run_streamed")
 
 

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from benchmarks.peers_guarded.suites import SUITES, Suite
 from handrail import Guard, StopRules
 from handrail.guard.errors import StoppedError
 from handrail.kernel.definition.limits import Ladder
@@ -43,16 +44,14 @@ guards: list[Guard] = []
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("guard")
-    group.addoption("--guard", required=True, help="a module of benchmarks.peers_guarded")
+    group.addoption("--guard", required=True, choices=SUITES)
     group.addoption("--guard-mode", choices=("bare", *MODES), default="observed")
     group.addoption("--guard-results", type=Path, required=True)
 
 
 def pytest_configure(config: pytest.Config) -> None:
     mode = str(config.getoption("--guard-mode"))
-    config.stash[FRAMEWORK_KEY] = module = import_module(
-        f"benchmarks.peers_guarded.{config.getoption('--guard')}"
-    )
+    config.stash[SUITE_KEY] = suite = SUITES[str(config.getoption("--guard"))]
     if mode == "bare":
         return
 
@@ -61,10 +60,10 @@ def pytest_configure(config: pytest.Config) -> None:
         guards.append(guard)
         return guard
 
-    module.patch(make_guard)
+    import_module(f"benchmarks.peers_guarded.{suite.adapter}").patch(make_guard)
 
 
-FRAMEWORK_KEY = pytest.StashKey[Any]()
+SUITE_KEY = pytest.StashKey[Suite]()
 
 
 @pytest.hookimpl(wrapper=True)
@@ -81,8 +80,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: Any) -> Generator[None, A
         runs = [guard.last for guard in guards if guard.last is not None]
         report.user_properties.append(("guard_errors", sum(run.errors.count for run in runs)))
         report.user_properties.append(("runs", len(runs)))
-        framework = item.config.stash[FRAMEWORK_KEY].FRAMEWORK
-        if any(text in _source(item) for text in framework.replaced):
+        if any(text in _source(item) for text in item.config.stash[SUITE_KEY].replaced):
             report.user_properties.append(("replaces", True))
         guards.clear()
     return report

@@ -7,7 +7,7 @@ from typing import Any
 
 import agent_framework as microsoft
 import pytest
-from autogen_agentchat.agents import BaseChatAgent
+from autogen_agentchat.agents import BaseChatAgent, SocietyOfMindAgent
 from autogen_agentchat.base import Response
 from autogen_agentchat.messages import TextMessage
 from autogen_agentchat.teams import RoundRobinGroupChat
@@ -24,6 +24,7 @@ from strands.agent import AgentBase, AgentResult
 from strands.multiagent import GraphBuilder, MultiAgentBase, Swarm
 from strands.telemetry import EventLoopMetrics
 from strands.types.content import Message
+from tests.frameworks.test_real_teams import Client, assistant, run
 
 from handrail import Guard, LoopDetected, NoProgress, Stopped
 from handrail.guard.adapter import current_watch
@@ -310,3 +311,17 @@ def test_a_loop_is_stopped_whatever_the_object_passes_for():
     agents = {name: pydantic(pydantic_ai.agent(Script(PAIR), name)) for name in PAIR.agents}
     assert all(isinstance(agent, AbstractAgent) for agent in agents.values())
     assert isinstance(autogen_team(autogen.team(Script(PAIR))).name, str)
+
+
+def test_an_autogen_agent_alone_returns_what_it_returns_without_a_guard():
+    """The agent streams what the team inside of it says, and leaves it out of its response."""
+
+    def team() -> SocietyOfMindAgent:
+        inner = RoundRobinGroupChat([assistant("inner", lambda n: f"word {n}")], max_turns=2)
+        return SocietyOfMindAgent("outer", team=inner, model_client=Client(lambda n: "all in all"))
+
+    results = [run(one.run(task="go")) for one in (team(), autogen_team(team()))]
+    assert [[m.to_text() for m in result.messages] for result in results] == [
+        ["go", "all in all"],
+        ["go", "all in all"],
+    ]

@@ -23,6 +23,7 @@ import re
 from asyncio import CancelledError, Future
 from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Iterator
 from contextlib import aclosing, contextmanager
+from contextvars import ContextVar
 from types import FrameType
 from typing import Any
 
@@ -72,9 +73,14 @@ class GuardedAutoGenTeam(FrameworkObject):
     async def run(self, *, task: Any = None, **options: Any) -> Any:
         """Like `team.run(task=task)`; raises `Stopped` when a rule ends the run."""
         result: Any = None
-        async with aclosing(self.run_stream(task=task, **options)) as messages:
-            async for message in messages:
-                result = message
+        with _collecting_responses(self.wrapped) as responses:
+            async with aclosing(self.run_stream(task=task, **options)) as messages:
+                async for message in messages:
+                    result = message
+        if responses:  # of an agent, whose result is what it responds, not what it streams
+            task_messages = result.messages[: _task_message_count({**options, "task": task})]
+            answer = [*(responses[-1].inner_messages or ()), responses[-1].chat_message]
+            result = type(result)(messages=[*task_messages, *answer])
         return result
 
     async def run_stream(self, *, task: Any = None, **options: Any) -> AsyncGenerator[Any, None]:
@@ -118,6 +124,39 @@ class GuardedAutoGenTeam(FrameworkObject):
                 with watch.run.errors.absorbing("the team could not be reset"):
                     if not is_broken:
                         await _reset_team(self.wrapped)
+
+
+_responses: ContextVar[list[Any] | None] = ContextVar("handrail_autogen_responses", default=None)
+"""Where responses of an agent that runs by itself are collected."""
+
+
+@contextmanager
+def _collecting_responses(team: Any) -> Generator[list[Any]]:
+    """Collect the responses of an agent inside the block; of a team there are none. The agent's
+    `on_messages_stream` is wrapped in place, and does nothing else outside of such blocks.
+    """
+    responses: list[Any] = []
+    stream = getattr(team, "on_messages_stream", None)
+    if stream is not None and not isinstance(stream, _ResponseStream):
+        team.on_messages_stream = _ResponseStream(stream)
+    reset_token = _responses.set(responses)
+    try:
+        yield responses
+    finally:
+        _responses.reset(reset_token)
+
+
+class _ResponseStream:
+    def __init__(self, original: Any) -> None:
+        self.original = original
+
+    async def __call__(self, *args: Any, **options: Any) -> AsyncGenerator[Any, None]:
+        responses = _responses.get()
+        async with aclosing(self.original(*args, **options)) as items:
+            async for item in items:
+                if responses is not None and hasattr(item, "chat_message"):
+                    responses.append(item)
+                yield item
 
 
 async def _record(watch: RunWatch, recorder: Any, message: Any) -> None:
