@@ -3,6 +3,8 @@
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,9 +13,11 @@ from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
-from opentelemetry.trace import StatusCode, TraceFlags, Tracer
+from opentelemetry.trace import StatusCode, Tracer
+from tests.client.live_server import Server
+from tests.patience import PATIENCE, wait_until
 
-from handrail import Guard, LoopDetected, StopRules
+from handrail import Client, Guard, LoopDetected, StopRules
 from handrail.guard.tracing import EVENTS_MAX
 
 
@@ -124,14 +128,17 @@ def test_a_program_that_raises_ends_its_span_as_failed(spans: InMemorySpanExport
     assert "secret" not in str(span.status.description)
 
 
-def test_a_trace_that_is_not_sampled_is_still_handed_on(monkeypatch: pytest.MonkeyPatch):
+def test_only_a_sampled_span_is_handed_on(
+    spans: InMemorySpanExporter, monkeypatch: pytest.MonkeyPatch
+):
+    with Guard().run("x") as run:
+        assert run.trace is not None
+        version, trace_id, span_id, _ = run.trace.sampled_traceparent.split("-")
+        assert (version, len(trace_id), len(span_id)) == ("00", 32, 16)
     monkeypatch.setattr(trace, "get_tracer", TracerProvider(sampler=ALWAYS_OFF).get_tracer)
     with Guard().run("x") as run:
         assert run.trace is not None
-        version, trace_id, span_id, flags = run.trace.traceparent.split("-")
-        assert (version, len(trace_id), len(span_id)) == ("00", 32, 16)
-        assert not int(flags, 16) & TraceFlags.SAMPLED
-        run.result("coder")
+        assert run.trace.sampled_traceparent == ""
 
 
 def test_without_a_provider_there_is_no_span():
@@ -156,3 +163,26 @@ def test_opentelemetry_is_not_imported_for_a_program_without_it():
         "assert not [name for name in sys.modules if name.startswith('opentelemetry')]\n"
     )
     subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
+
+
+def test_the_server_goes_on_with_the_trace_and_an_answer_from_the_inbox_is_an_event(
+    spans: InMemorySpanExporter, tmp_path: Path
+):
+    with (
+        Server(f"sqlite:///{tmp_path}/work.db") as server,
+        Client(server.url, server.token("ceo", "ann")) as person,
+        ThreadPoolExecutor(1) as pool,
+        Guard(record=server.url, token=server.token("operator", "program")).run("x") as run,
+    ):
+        run.handoff("clerk", "buyer")
+        asked = pool.submit(run.ask, "may I?")
+        question = wait_until(lambda: next(iter(person.approvals.list(status="open").items), None))
+        person.approvals.answer(question.id, "yes, secretly")
+        assert asked.result(PATIENCE) is not None
+        begun = server.do(server.engine.runs.state(run.recorded))
+        assert run.trace is not None
+        assert begun.traceparent == run.trace.sampled_traceparent
+    span = run_span(spans)
+    approval = {"handrail.decision": "answered", "handrail.answered_by": "ann"}
+    assert events(span) == [("handrail.approval", approval)]
+    assert dict(span.attributes or {})["handrail.run.id"] == run.recorded

@@ -218,3 +218,28 @@ def test_each_step_that_a_guard_tells_of_is_a_span(
     whole = found[-1].context
     assert whole is not None
     assert {one.parent and one.parent.span_id for one in found[:-1]} == {whole.span_id}
+
+
+def test_a_guarded_run_is_part_of_its_programs_own_trace(
+    url: str, traces: TraceExporter, sent: InMemorySpanExporter
+):
+    with Guard().run("ticket 1") as run:
+        run.result("planner", usage={"tokens": 7, "input_tokens": 5, "model": "small"})
+    span = f"00-{'a' * 32}-{'b' * 16}-01"
+
+    async def told() -> None:
+        async with manual_engine(url, ManualClock()) as engine:
+            engine.listeners.add(traces)
+            begun = await begin_run(
+                engine, "their team", STRICT, by="ana", agent="planner", traceparent=span
+            )
+            events = guard_events(run.events)
+            await record_events(engine, begun.id, events, by="ana", sent_at=engine.clock())
+
+    run_async(told())
+    step, whole = spans(traces, sent)
+    assert {one.context and one.context.trace_id for one in (step, whole)} == {int("a" * 32, 16)}
+    assert whole.parent is not None
+    assert whole.parent.span_id == int("b" * 16, 16)
+    assert (step.attributes or {})["gen_ai.usage.input_tokens"] == 5
+    assert (step.attributes or {})["gen_ai.request.model"] == "small"

@@ -311,12 +311,13 @@ class RunCalls(CallGroup[C_co], subject="runs"):
 
 EVENTS_MAX, PATHS_MAX = 1_000, 10_000
 ANSWER_SECONDS_MIN = 0.1
+TRACEPARENT_PATTERN = r"^(00-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2})?$(?!\n)"
 URL_SAFE_PATTERN = r"^[^/\\]*[^/\\.\s][^/\\]*$"
 
 
 class NewGuardedRun(Value):
     """`team` is the name of the definition, `agent` acts first; `carried` is what the guard counted
-    in earlier runs of the same thread, as it wrote it."""
+    in earlier runs of the same thread, as it wrote it; `traceparent` is the program's own span."""
 
     team: Annotated[str, Meta(min_length=1, max_length=NAME_CHARS_MAX, pattern=URL_SAFE_PATTERN)]
     limits: Limits
@@ -325,6 +326,7 @@ class NewGuardedRun(Value):
     paths: Annotated[tuple[NulFreeText, ...], Meta(max_length=PATHS_MAX)] | None = None
     carried: dict[str, Any] | None = None
     dry_run: bool = False
+    traceparent: Annotated[str, Meta(pattern=TRACEPARENT_PATTERN)] = ""
 
 
 class GuardedEvents(Value):
@@ -373,11 +375,12 @@ class GuardedRunCalls(CallGroup[C_co], subject="guarded_runs"):
         paths: Sequence[str] | None = None,
         carried: Mapping[str, Any] | None = None,
         dry_run: bool = False,
+        traceparent: str = "",
         key: str = "",
     ) -> GuardedRunStatus:
         """Begin the record of a run elsewhere, under a guard. `agent` acts first; `carried` is what
         the guard counted in earlier runs of the same thread; in a `dry_run` no rule
-        ends the run."""
+        ends the run. Its spans are below `traceparent`, the program's own."""
 
     @operation(
         "POST",

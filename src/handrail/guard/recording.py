@@ -85,10 +85,11 @@ async def begin_run(
     paths: tuple[str, ...] | None = None,
     carried: dict[str, Any] | None = None,
     dry_run: bool = False,
+    traceparent: str = "",
     key: str = "",
 ) -> GuardedRunStatus:
-    """Begin a run that is reported while it goes on; `agent` has the turn first, and `carried` is
-    what earlier runs of its thread counted.
+    """Begin a run that is reported while it goes on; `agent` has the turn first, `carried` is what
+    earlier runs of its thread counted, and `traceparent` the program's span.
 
     Refused: not_guarded, unusable.
     """
@@ -113,6 +114,7 @@ async def begin_run(
         limits=limits,
         carried=_read_ledger(carried),
         dry_run=dry_run,
+        traceparent=traceparent,
     )
     status = GuardedRunStatus(id=command.run_id, status=RunStatus.RUNNING)
     answer = msgspec.json.encode(status).decode()

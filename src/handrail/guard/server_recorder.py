@@ -240,6 +240,7 @@ class ServerRecorder:
             paths=started.paths,
             carried=None if started.carried is None else msgspec.to_builtins(started.carried),
             dry_run=started.dry_run,
+            traceparent=self._run.trace.sampled_traceparent if self._run.trace else "",
             key=_idempotency_key(),
         )
 

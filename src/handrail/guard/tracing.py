@@ -41,9 +41,11 @@ class RunSpan:
         self._api, self._span = api, span
 
     @property
-    def traceparent(self) -> str:
-        """The span as the W3C header names it, for those who go on with the trace."""
+    def sampled_traceparent(self) -> str:
+        """The span as the W3C header names it; empty if nobody will see it."""
         context = self._span.get_span_context()
+        if not context.trace_flags.sampled:
+            return ""
         return f"00-{context.trace_id:032x}-{context.span_id:016x}-{context.trace_flags:02x}"
 
     def add_approval(self, by: str, *, answered: bool) -> None:

@@ -3,7 +3,8 @@
 Theory of operation. A run is a trace. Its ids follow from the run's own (the trace has the run's
 id, a span a digest of the dispatch's or the approval's), and its times stand in the run's state. So
 nothing has to be remembered between the beginning and the end of a span: whichever engine commits
-the end, after however many restarts, makes the same span of it.
+the end, after however many restarts, makes the same span of it. A guarded run whose program has a
+trace of its own is part of that.
 
 Names are those of OpenTelemetry's conventions for generative AI where they fit, else `handrail.*`.
 No span has texts of agents, people and tickets: they may be anything, and anybody may read a trace.
@@ -104,9 +105,9 @@ def _run_span(run: Run, ended: Ended, definition_name: str) -> Span:
     ledger, stop = run.ledger, ended.stop
     return Span(
         name=f"invoke_workflow {truncate(definition_name)}",
-        trace_id=trace_id(run.id),
+        trace_id=trace_id(run),
         span_id=span_id(run.id),
-        parent_id=None,
+        parent_id=int(run.traceparent.split("-")[2], 16) if run.traceparent else None,
         start=run.started_at,
         end=ended.at,
         attributes=nonempty_attributes(
@@ -146,7 +147,7 @@ def _dispatch_span(
     usage = result.usage if result is not None else Usage()
     return Span(
         name=f"invoke_agent {truncate(position.step_id)}",
-        trace_id=trace_id(run.id),
+        trace_id=trace_id(run),
         span_id=span_id(dispatch_id(run.id, position.fence)),
         parent_id=span_id(run.id),
         start=min(position.since, end),
@@ -215,7 +216,7 @@ def _approval_span(run: Run, approval: PendingApproval, events: Sequence[RunEven
     end = answer.at if answer is not None else events[-1].at
     return Span(
         name=f"ask_person {approval.kind.value}",
-        trace_id=trace_id(run.id),
+        trace_id=trace_id(run),
         span_id=span_id(approval.id),
         parent_id=span_id(run.id),
         start=min(approval.asked_at, end),
@@ -276,12 +277,16 @@ def truncate(text: str) -> str:
     return text if len(text) <= TEXT_CHARS_MAX else f"{text[:TEXT_CHARS_MAX]}…"
 
 
-def trace_id(run_id: str) -> int:
-    """Return the run's id itself, which is 128 bits as a trace's is; of another id, a digest."""
+def trace_id(run: Run) -> int:
+    """Return the id of the program's trace, if the run is part of one; else the run's id itself,
+    which is 128 bits as a trace's is; of another id, a digest.
+    """
+    if run.traceparent:
+        return int(run.traceparent.split("-")[1], 16)
     try:
-        return int(run_id, 16) if len(run_id) == 32 else _digest(run_id, 16)
+        return int(run.id, 16) if len(run.id) == 32 else _digest(run.id, 16)
     except ValueError:
-        return _digest(run_id, 16)
+        return _digest(run.id, 16)
 
 
 def span_id(name: str) -> int:

@@ -42,6 +42,7 @@ class StartGuarded(Start, kw_only=True):
     carried: Ledger | None = None
     """What earlier runs of the same thread counted."""
     dry_run: bool = False
+    traceparent: str = ""
     budgets: tuple[BudgetState, ...] = ()
 
 

@@ -60,6 +60,8 @@ class Started(Event):
     stands here so that the run can be judged again from its own events."""
     dry_run: bool = False
     """Under a guard that ends nothing, and records what it would have done."""
+    traceparent: str = ""
+    """The span of the guarded program below which the run is traced, as the W3C header has it."""
 
 
 class Offered(Event):

@@ -301,6 +301,7 @@ def _apply_started(event: Started) -> Run:
         paths=event.paths,
         phase=event.phase,
         dry_run=event.dry_run,
+        traceparent=event.traceparent,
         positions={event.step_id: position},
         blocks=event.blocks,
         ledger=ledgers.add_budgets(event.carried or ledgers.Ledger(), event.budgets),

@@ -403,6 +403,7 @@ def start(builder: DecisionBuilder, command: StartGuarded) -> Refusal | None:
             paths=command.paths,
             carried=None if command.carried is None else continue_thread(command.carried),
             dry_run=command.dry_run,
+            traceparent=command.traceparent,
             budgets=command.budgets[:BUDGETS_MAX],
         )
     )

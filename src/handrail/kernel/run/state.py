@@ -257,6 +257,7 @@ class Run(
     paths: tuple[str, ...] | None = None
     dry_run: bool = False
     """A guarded run that no rule ends."""
+    traceparent: str = ""
     positions: dict[str, Position] = {}
     blocks: dict[str, Block] = {}
     reworks: dict[str, int] = {}
