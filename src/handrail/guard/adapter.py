@@ -10,7 +10,7 @@ Frameworks call from several threads and tasks; one lock serialises them.
 """
 
 import importlib
-from collections import Counter
+from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Generator, Iterator, Mapping
 from contextlib import aclosing, closing, contextmanager, nullcontext
 from contextvars import ContextVar
@@ -69,7 +69,7 @@ class RunWatch:
         self.judges_findings = run.limits.judges_findings
         self.records = 0
         """Answers and tool calls recorded so far."""
-        self._open_calls = Counter[tuple[tuple[str, ...], str]]()
+        self._open_calls: dict[tuple[tuple[str, ...], str], int] = defaultdict(int)
         """Open calls between agents: callers and callee."""
         self.boundary = HookBoundary(self, is_step=True)
         """The block in which a hook works; `tool_boundary`: a hook of tools, of which a step may

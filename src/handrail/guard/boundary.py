@@ -14,9 +14,8 @@ do not count. So a run of which nothing can be recorded any more ends, too.
 
 import logging
 import time
-from collections import Counter
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from collections import defaultdict
+from collections.abc import Callable
 from datetime import UTC, datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal
@@ -50,9 +49,10 @@ class HardCounts:
         self._run, self._events_counted = run, 0
         self.steps = self.handoffs = self.tokens = 0
         self.cost: int | float = 0
-        self.failures = Counter[str]()
+        self.failures: dict[str, int] = defaultdict(int)
         """By hook, how often it failed in this stretch."""
-        self._has_result, self._visited = False, set[str]()
+        self._visited: set[str] = set()
+        self._has_result = False
 
     def begin_stretch(self) -> None:
         """Count from here on: a person let the run go on."""
@@ -119,15 +119,9 @@ class GuardErrors:
         """Absorb an error by which the rules have missed nothing."""
         self._absorb(error, what, missed=False)
 
-    @contextmanager
-    def absorbing(self, what: str, *, missed: bool = False) -> Generator[None]:
+    def absorbing(self, what: str, *, missed: bool = False) -> "AbsorbingBlock":
         """Absorb an error inside the block."""
-        try:
-            yield
-        except StoppedError:
-            raise
-        except Exception as error:
-            self._absorb(error, what, missed=missed)
+        return AbsorbingBlock(self, what, missed=missed)
 
     def lose(
         self,
@@ -201,6 +195,31 @@ class GuardErrors:
         except Exception:  # whatever is wrong, the program goes on
             log.exception("the hard limits of an unguarded run could not be judged")
         return run.stop
+
+
+class AbsorbingBlock:
+    """A block that an error inside does not leave. Each run begins and ends with some of them, so
+    it is no generator.
+    """
+
+    __slots__ = ("_errors", "_missed", "_what")
+
+    def __init__(self, errors: GuardErrors, what: str, *, missed: bool) -> None:
+        self._errors, self._what, self._missed = errors, what, missed
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: object
+    ) -> bool:
+        if not isinstance(error, Exception) or isinstance(error, StoppedError):
+            return False
+        if self._missed:
+            self._errors.lose(error, self._what)
+        else:
+            self._errors.note(error, self._what)
+        return True
 
 
 class HookBoundary:

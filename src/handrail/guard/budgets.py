@@ -148,7 +148,7 @@ class RunBudgets:
             for budget in guard_budgets.budgets
             if budget.limits.per == "run"
         }
-        self._warned = set[str]()
+        self._warned: set[str] = set()
         self.at = at
         """When the run began."""
         self.states = self.spend(Usage(), at)

@@ -57,9 +57,10 @@ class CallLimits:
         """Whether calls may be refused: then no step may be put off."""
         self._states = run.budgets.states
         """The shared budgets, as the last call saw them."""
-        self._at_work = Counter[tuple[str, str]]()
+        self._at_work: Counter[tuple[str, str]] = Counter()
         """By agent and tool with a limit, calls that are begun and not recorded."""
-        self._seen, self._seen_calls = NO_USAGE, Counter[str]()
+        self._seen = NO_USAGE
+        self._seen_calls: Counter[str] = Counter()
         """What answers have used, and by tool with a limit the calls that began, where a framework
         reports them later than it makes them.
         """

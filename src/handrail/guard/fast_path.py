@@ -39,6 +39,7 @@ class FastPath:
     """Counters as the ledger would have them, and what is left until the ledger must decide."""
 
     __slots__ = (
+        "_names",
         "cost",
         "cost_max",
         "edge_symbols",
@@ -64,6 +65,8 @@ class FastPath:
     def __init__(self, ledger: Ledger, limits: Limits) -> None:
         self.edge_symbols: dict[tuple[str, str], str] = {}
         """By source and target, the ledger's character for the edge, present or future."""
+        self._names: set[str] = set()
+        """The agents of these edges."""
         self.last_symbol = ""
         """The symbol of the last handoff."""
         self.refresh(ledger, limits)
@@ -121,7 +124,12 @@ class FastPath:
         or the ledger cannot tell more edges apart.
         """
         index = len(self.edge_symbols)
-        if index >= EDGES_KEPT or safe_name(source) != source or safe_name(target) != target:
+        if index >= EDGES_KEPT:
             return ""
+        for name in (source, target):
+            if name not in self._names:
+                if safe_name(name) != name:
+                    return ""
+                self._names.add(name)
         symbol = self.edge_symbols[source, target] = edge_symbol(index)
         return symbol

@@ -99,7 +99,7 @@ class RunPricing:
 
     def __init__(self, prices: PriceList | None) -> None:
         self._prices = prices
-        self._warned = set[str]()
+        self._warned: set[str] = set()
         self.unknown: list[str] = []
         """Models without a price of which the run has to warn."""
 

@@ -59,7 +59,6 @@ from handrail.kernel.definition.limits import (
 )
 from handrail.kernel.definition.model import TerminalStatus
 from handrail.kernel.definition.reader import read_stop_rules
-from handrail.kernel.input_checks import are_simple_texts
 from handrail.kernel.result import NO_EVIDENCE, Evidence, Result, Usage
 from handrail.kernel.run.events import (
     Ended,
@@ -149,7 +148,7 @@ def _convert(value: V | Mapping[str, Any], cls: type[V]) -> V:
 
 def _is_storable(reason: str) -> bool:
     """Return whether the reason can be stored unchanged."""
-    return len(reason) <= REASON_CHARS_MAX and are_simple_texts(reason)
+    return len(reason) <= REASON_CHARS_MAX and reason.isascii() and "\0" not in reason
 
 
 Rung = Literal["nudge", "ask", "conclude", "stop"]
