@@ -5,6 +5,10 @@ Shapes, each with stub models and the guard's defaults: two nodes, or agents, th
 count or say a word; an agent that calls a tool 20 times with a short answer; and the same with an
 answer of 20 kB, each different from the others. And the guard alone: a tool call with a result of
 20 kB.
+
+Two nodes that only count are the worst case of LangGraph: their step is so short that the callback
+by which a guard learns of it counts. So they are also measured with a callback handler that does
+nothing, which is the least that watching can cost.
 """
 
 import asyncio
@@ -19,6 +23,7 @@ from handrail import Guard
 
 STEPS = 20
 SHORT_CHARS, LONG_CHARS = 60, 20_000
+TWO_NODES, EMPTY_HANDLER = "LangGraph, two nodes", " with an empty handler"
 LONG_TEXT = "".join(
     f"line {n} of a long page about trees, and what grows there\n" for n in range(400)
 )
@@ -32,18 +37,19 @@ def page(number: int, chars: int) -> str:
 def contenders() -> dict[str, Prepare]:
     """Each shape bare and under guard; ModuleNotFoundError without the frameworks."""
     shapes: dict[str, Callable[..., Prepare]] = {
-        "LangGraph, two nodes": langgraph(two_nodes),
+        TWO_NODES: langgraph(two_nodes),
         "LangGraph, small results": langgraph(lambda: react(SHORT_CHARS)),
         "LangGraph, 20 kB results": langgraph(lambda: react(LONG_CHARS)),
         "AutoGen, two agents": autogen(autogen_pair),
         "AutoGen, small results": autogen(lambda steps: autogen_caller(steps, SHORT_CHARS)),
         "AutoGen, 20 kB results": autogen(lambda steps: autogen_caller(steps, LONG_CHARS)),
     }
-    return {
+    found = {
         f"{name}{suffix}": shape(is_guarded=is_guarded)
         for name, shape in shapes.items()
         for suffix, is_guarded in (("", False), (" under guard", True))
     }
+    return {**found, TWO_NODES + EMPTY_HANDLER: langgraph(heard_nodes)(is_guarded=False)}
 
 
 def measured(repeats: int) -> dict[str, float]:
@@ -104,6 +110,21 @@ def two_nodes() -> Any:
         )
     builder.add_edge(START, "a")
     return builder.compile()
+
+
+@cache
+def heard_nodes() -> Any:
+    """The two nodes, with a handler that takes the callbacks of chains and does nothing."""
+    from langgraph.callbacks import GraphCallbackHandler
+
+    class EmptyHandler(GraphCallbackHandler):
+        run_inline = True
+
+        def on_chain_start(self, *about: Any, **more: Any) -> None: ...
+
+        def on_chain_end(self, *about: Any, **more: Any) -> None: ...
+
+    return two_nodes().with_config(callbacks=[EmptyHandler()])
 
 
 @cache

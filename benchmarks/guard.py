@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import framework_steps
-from benchmarks.framework_steps import tool_call_us
+from benchmarks.framework_steps import EMPTY_HANDLER, TWO_NODES, tool_call_us
 from benchmarks.measure import Prepare, import_ms, interleaved
 
 PEERS = ("bare", "transitions", "burr", "pydantic_graph", "python_statemachine", "langgraph")
@@ -162,7 +162,7 @@ def added_percents(steps: Mapping[str, float]) -> dict[str, float]:
     return {
         shape: (steps[f"{shape}{UNDER_GUARD}"] / cost - 1) * 100
         for shape, cost in steps.items()
-        if not shape.endswith(UNDER_GUARD)
+        if f"{shape}{UNDER_GUARD}" in steps
     }
 
 
@@ -220,7 +220,15 @@ def steps_table(steps: Mapping[str, float]) -> list[str]:
         f"| {'a step, µs':<24} | {'bare':>8} | {'under guard':>11} | {'more, %':>7} |",
         f"|{'-' * 26}|{'-' * 9}:|{'-' * 12}:|{'-' * 8}:|",
     ]
-    return [*head, *rows] if rows else []
+    return [*head, *rows, "", empty_handler_line(steps)] if rows else []
+
+
+def empty_handler_line(steps: Mapping[str, float]) -> str:
+    percent = (steps[TWO_NODES + EMPTY_HANDLER] / steps[TWO_NODES] - 1) * 100
+    return (
+        f"A callback handler that does nothing makes the step of LangGraph's two nodes "
+        f"{percent:.1f}% longer."
+    )
 
 
 def page(figures: Mapping[str, Any]) -> str:
@@ -231,7 +239,8 @@ def page(figures: Mapping[str, Any]) -> str:
         "each agent also reports evidence and usage before it hands over. The last column is the\n"
         "less favourable of the two runs. Steps of frameworks, bare and under guard: two nodes or\n"
         "agents that only count or talk, and an agent with a tool whose answers are short, or\n"
-        "have 20 kB; the least of many runs in turn.\n\n"
+        "have 20 kB; the least of many runs in turn. The target of 10% is for each of them, also\n"
+        "for nodes that only count: their step is the shortest there is.\n\n"
         f"{report(figures)}\n"
     )
 
