@@ -31,8 +31,8 @@ class StepReader:
             if keep_arguments
             else ()
         )
-        findings = tuple(read_tool_call(self._reader, call, quote=quote) for call in calls)
-        return Evidence(checks=checks, measured=True, findings=findings)
+        findings = [read_tool_call(self._reader, call, quote=quote) for call in calls]
+        return Evidence(checks=checks, measured=True, findings=tuple(findings))
 
     def read_step(
         self,
