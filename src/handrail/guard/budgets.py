@@ -151,12 +151,14 @@ class RunBudgets:
         self._warned: set[str] = set()
         self.at = at
         """When the run began."""
-        self.states = self.spend(Usage(), at)
+        self.states: tuple[BudgetState, ...] = ()
         """The budgets as they stood last."""
+        self.spend(Usage(), at)
 
     def spend(self, usage: Usage, at: datetime) -> tuple[BudgetState, ...]:
         """Add what a step has used to every budget, and return them as they stand."""
-        self.states = tuple(self._spend(budget, usage, at) for budget in self._guard.budgets)
+        if self._guard.budgets:
+            self.states = tuple(self._spend(budget, usage, at) for budget in self._guard.budgets)
         return self.states
 
     def _spend(self, budget: Budget, usage: Usage, at: datetime) -> BudgetState:

@@ -11,7 +11,7 @@ Budgets that other runs share are read again if nothing was spent since the last
 processes have spent by then refuses this call, too.
 """
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
@@ -57,7 +57,7 @@ class CallLimits:
         """Whether calls may be refused: then no step may be put off."""
         self._states = run.budgets.states
         """The shared budgets, as the last call saw them."""
-        self._at_work: Counter[tuple[str, str]] = Counter()
+        self._at_work: dict[tuple[str, str], int] = defaultdict(int)
         """By agent and tool with a limit, calls that are begun and not recorded."""
         self._seen = NO_USAGE
         self._seen_calls: Counter[str] = Counter()
@@ -106,7 +106,8 @@ class CallLimits:
     def begin_call(self, agent: str, tool: str) -> None:
         """Count a call as being made, until it is recorded."""
         if not tool:  # an agent that asks its model has no tool at work
-            self._at_work = Counter({key: n for key, n in self._at_work.items() if key[0] != agent})
+            for key in [key for key in self._at_work if key[0] == agent]:
+                del self._at_work[key]
         for name in self._limited_names(tool):
             self._at_work[agent, name] += 1
 

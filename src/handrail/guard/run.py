@@ -930,10 +930,11 @@ class GuardedRun:
 
     def _compute_deadline(self) -> datetime:
         """Return when a rule may fire because of the time; never while the clock stands still."""
-        never = self._started_at + timedelta(seconds=NEVER_SECONDS)
         seconds = min(self._fast_path.seconds_max, NEVER_SECONDS)
         end = self._started_at + timedelta(seconds=seconds)
-        return never if self._open_asks and self._asked_at < end else end
+        if self._open_asks and self._asked_at < end:
+            return self._started_at + timedelta(seconds=NEVER_SECONDS)
+        return end
 
     def ask(
         self, question: str, stop: Stop | None = None, *, options: tuple[str, ...] = ()
