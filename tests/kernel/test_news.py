@@ -101,6 +101,14 @@ def test_different_calls_that_meet_the_same_failure_end_the_run_at_the_third() -
     assert (rule_of(run), steps_of(run)) == ("same_error", 3)
 
 
+def test_another_call_that_fails_like_a_retried_one_is_cited_alone() -> None:
+    steps = [call("pwd"), call("ls"), *[call("z", "Error: broken")] * 3, call("q", "Error: broken")]
+    run = play(steps)
+    assert (rule_of(run), steps_of(run)) == ("same_error", 6)
+    assert run.stop is not None
+    assert (run.stop.evidence, run.stop.seen) == (("step 6",), 4), "one retry less is enough"
+
+
 def test_failures_that_say_nothing_are_not_the_same() -> None:
     run = play([call(f"grep {n}", None, "exit code 1") for n in range(50)])
     assert rule_of(run) == "completed"
@@ -328,6 +336,10 @@ alphabet = st.sampled_from(
         leave("n", x="2"),
         hand("coder", "b"),
         hand("b", "coder"),
+        note("a"),
+        note("b"),
+        call("sleep 1", ""),
+        call("job", "40%"),
     ]
 )
 

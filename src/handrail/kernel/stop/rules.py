@@ -368,7 +368,9 @@ def _same_finding_failed(
     for finding in findings:
         error = ctx.ledger.errors.get(finding.error) if finding.error else None
         if error is not None and error.seen.count >= limit and len(error.calls) > 1:
-            evidence = _cite_last_steps(error.seen, limit)
+            # Beyond the limit it fires only now, by the first call that is another.
+            needed = limit if error.seen.count == limit else 1
+            evidence = _cite_last_steps(error.seen, needed)
             what = f"{finding.agent}, {finding.tool}: other arguments, same failure"
             return FiredRule(
                 rule=StopRule.SAME_ERROR,
