@@ -14,8 +14,9 @@ from handrail.guard.strands import EXTRA, guarded
 def patch(make_guard: Callable[[], Guard]) -> None:
     """Send the calls of agents, swarms and graphs through the adapter."""
     agent_type = import_framework("strands", EXTRA).Agent
-    multiagent = import_framework("strands.multiagent", EXTRA)
-    for team_type in (agent_type, multiagent.Swarm, multiagent.Graph):
+    swarm_type = import_framework("strands.multiagent.swarm", EXTRA).Swarm
+    graph_type = import_framework("strands.multiagent.graph", EXTRA).Graph
+    for team_type in (agent_type, swarm_type, graph_type):
         team_type.__call__ = _guarded_call(team_type.__call__, make_guard)
         team_type.invoke_async = _guarded_invoke(team_type.invoke_async, make_guard)
         team_type.stream_async = _guarded_stream(team_type.stream_async, make_guard)

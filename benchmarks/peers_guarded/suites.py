@@ -88,7 +88,7 @@ SUITES = {
     "langchain": Suite(
         adapter="langgraph",
         package="langchain",
-        version="1.5.0",
+        version="1.4.7",
         requirements=(
             "langgraph==1.2.20",
             "blockbuster",
