@@ -57,6 +57,21 @@ def open_question(person: SyncClient, run: handrail.GuardedRun) -> Any:
     return wait_until(look)
 
 
+def test_a_question_may_be_the_first_act_of_a_run(server, person):
+    with (
+        guard_on(server).run("ticket 1", team="pair") as run,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        reply = pool.submit(run.ask, "may it begin?")
+        question = open_question(person, run)
+        assert question.question == "may it begin?"
+        person.approvals.answer(question.id, "yes, begin")
+        answered = reply.result(PATIENCE)
+        assert answered is not None
+        assert answered.text == "yes, begin"
+        assert run.handoff("planner", "coder") is None
+
+
 def test_a_run_is_there_while_it_goes_on(server, person):
     with guard_on(server).run("ticket 1", task="why?", team="pair") as run:
         run.handoff("planner", "coder", reason="tests are red")

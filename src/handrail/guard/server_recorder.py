@@ -86,6 +86,8 @@ class ServerRecorder:
         self._send_lock, self._wake = threading.Lock(), threading.Event()
         self._heartbeat_at, self._flush_deadline = 0.0, 0.0
         self._closing, self._last_error = False, ""
+        self._has_asked = False
+        """Whether the run is to be on record even if nobody has acted yet."""
         self._refused = False
         """Whether the server has refused a report."""
         self._thread = threading.Thread(target=self._run_loop, name="handrail-guard", daemon=True)
@@ -118,6 +120,7 @@ class ServerRecorder:
 
         Raises ClientError if the server cannot be asked.
         """
+        self._has_asked = True
         with self._open_client() as client:
             approval_id = self._post_question(client, question, seconds, stop, options)
             if not approval_id:
@@ -208,7 +211,7 @@ class ServerRecorder:
         """Send new events, or a heartbeat if one is due."""
         run, now = self._run, time.monotonic()
         if not run.recorded:
-            if not (run.first_agent or len(run.events) > 1):
+            if not (run.first_agent or len(run.events) > 1 or self._has_asked):
                 return
             run.recorded = self._send(client, self._pending_call or self._begin_call()).id
             self._heartbeat_at = now + HEARTBEAT_SECONDS
