@@ -49,7 +49,7 @@ def test_a_backup_brings_back_everything_that_lies_beside_the_runs(
             before = await beside(engine, bead_id)
             with closing(open_maintenance_store(shared_url)) as records:
                 retention.backup(records, tmp_path / "b")
-            await engine.credentials.revoke("c1")
+            await engine.credentials.revoke("c1", by="ann")
             await engine.beads.put_file(bead_id, "another", b"")
             assert await beside(engine, bead_id) != before
             with closing(open_maintenance_store(shared_url)) as records:

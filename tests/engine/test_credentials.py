@@ -33,8 +33,8 @@ def test_tokens_are_listed_and_revoked(url: str, clock: ManualClock):
             assert not await engine.credentials.has_tokens()
             await engine.credentials.add(a.credential("c1"))
             assert await engine.credentials.has_tokens()
-            assert await engine.credentials.revoke("c1")
-            assert not await engine.credentials.revoke("c1")
+            assert await engine.credentials.revoke("c1", by="ann")
+            assert not await engine.credentials.revoke("c1", by="ann")
             (row,) = await engine.credentials.list("token")
             assert row.revoked_at == a.at()
             assert await engine.credentials.get(row.digest) == row

@@ -20,6 +20,7 @@ from tests.engine.engines import (
 from handrail.engine.engine import Engine
 from handrail.engine.maintenance.retention import archive
 from handrail.engine.queries.event_feed import FeedEvent
+from handrail.store.record import is_record_stream
 from handrail.store.urls import open_maintenance_store
 from handrail.testing.clock import ManualClock
 
@@ -36,6 +37,11 @@ async def read(engine: Engine, after: str = "", limit: int = 3) -> list[FeedEven
         found += page
         after = page[-1][0]
     return found
+
+
+def without_rows(found: list[FeedEvent]) -> list[FeedEvent]:
+    """What followers hear: what was put on record of rows is for the audit trail alone."""
+    return [one for one in found if not is_record_stream(one[1].get("stream", ""))]
 
 
 async def work(engine: Engine, runs: int = 3) -> list[str]:
@@ -182,7 +188,7 @@ def test_the_audit_backwards_is_the_feed(url: str, clock: ManualClock):
                     assert len(page.items) <= limit
                     found += page.items
                     cursor = page.next_cursor
-                assert found == (whole[::-1] if newest_first else whole)
+                assert without_rows(found) == (whole[::-1] if newest_first else whole)
 
     run_async(play())
 
@@ -241,6 +247,6 @@ def test_what_was_archived_leaves_a_gap_that_is_passed_over(file_url: str, clock
                 page = await engine.feed.page(cursor, 2)
                 found += page.items
                 cursor = page.next_cursor
-            assert found == after[::-1]
+            assert without_rows(found) == after[::-1]
 
     run_async(play())

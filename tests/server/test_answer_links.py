@@ -243,7 +243,7 @@ async def test_whoever_lost_the_role_meanwhile_does_not_answer(harness: ServerHa
     bob = await harness.client("bob", "ceo")
     link = _path(await _link(bob, approval))
     (token,) = [one for one in await harness.engine.credentials.list("token") if one.name == "bob"]
-    await harness.engine.credentials.revoke(token.id)
+    await harness.engine.credentials.revoke(token.id, by="ann")
     expect_problem(
         await harness.nobody.post(link, json={"decision": "approve"}), 403, "not_allowed"
     )

@@ -47,6 +47,10 @@ class UnknownDefinitionError(LookupError):
     """No definition has that id and version, or it is no longer valid."""
 
 
+class DefinitionAlteredError(UnknownDefinitionError):
+    """A version is not the one that was stored."""
+
+
 class EngineBusyError(StoreError):
     """The engine's command queue is full."""
 

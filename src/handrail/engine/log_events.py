@@ -155,6 +155,9 @@ ENGINE_EVENTS: dict[str, LogEventSpec] = {
         CRITICAL, "reason exception", "A loop of the engine died, and the engine with it."
     ),
     "database_away": _spec(WARNING, "reason", "The database could not be used now."),
+    "row_altered": _spec(
+        ERROR, "reason", "A row is not as it was recorded: somebody wrote to the database directly."
+    ),
     "commit_unsure": _spec(
         WARNING, "", "The connection broke during a commit; what became of it is looked up."
     ),

@@ -58,7 +58,6 @@ ENGINE_METHODS = {
     "beads.get": "beads.get",
     "beads.list": "beads.list",
     "beads.list_files": "beads.files",
-    "budgets.delete": "budgets.delete",
     "budgets.list": "budgets.list",
     "bugs.list": "bugs.list",
     "channels.list": "channels.list",
@@ -73,7 +72,6 @@ ENGINE_METHODS = {
     "runs.list_notes": "run_queries.notes",
     "runs.list_steps": "run_queries.steps",
     "runs.list_transitions": "run_queries.transitions",
-    "webhooks.remove": "webhooks.remove",
 }
 """Operations that are a method of the engine and nothing more."""
 HANDLERS: tuple[BoundHandler[Any], ...] = (

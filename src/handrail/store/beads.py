@@ -7,6 +7,7 @@ from msgspec.structs import asdict
 
 from handrail.store.columns import Row, Time
 from handrail.store.database import Subject
+from handrail.store.record import BEADS, FILES, Change, record
 from handrail.store.rows import BeadRow, IdempotencyKeyRow
 
 BEAD_FILES_MAX = 100
@@ -51,25 +52,42 @@ class BeadStore(Subject):
                 row = transaction.fetch_one("key", key=key.key, actor=key.actor)
                 assert row is not None, "another request inserted it"
                 return IdempotencyKeyRow(*row)
-            transaction.write_rows("insert_beads", [bead])
+            if transaction.write_rows("insert_beads", [bead]):
+                filed = Change(table=BEADS, row=bead, type="bead_filed", by=bead.filed_by)
+                record(transaction, bead.created_at, filed)
             return None
 
-    def update_context(self, bead: BeadRow, expected_updated_at: str) -> bool:
+    def update_context(self, bead: BeadRow, expected_updated_at: str, by: str) -> bool:
         """Update context and `updated_at`, if the bead was last updated at `expected_updated_at`
         and no run is active."""
-        return self._update(
-            "update_bead_context",
-            id=bead.id,
-            context=bead.context,
-            updated_at=bead.updated_at,
-            expected_updated_at=expected_updated_at,
-        )
+        with self._database.transaction() as transaction:
+            values = transaction.fetch_one(
+                "update_bead_context",
+                id=bead.id,
+                context=bead.context,
+                updated_at=bead.updated_at,
+                expected_updated_at=expected_updated_at,
+            )
+            if values is not None:
+                changed = Change(table=BEADS, row=BeadRow(*values), type="bead_changed", by=by)
+                record(transaction, bead.updated_at, changed)
+        return values is not None
 
     def put_file(self, file: FileRow) -> bool:
         """Insert a file. Return False if the bead has that name, or BEAD_FILES_MAX files."""
         with self._database.transaction() as transaction:
             transaction.lock("files", file.bead_id)
-            return transaction.execute("insert_file", **asdict(file), files_max=BEAD_FILES_MAX) > 0
+            if not transaction.execute("insert_file", **asdict(file), files_max=BEAD_FILES_MAX):
+                return False
+            attached = Change(
+                table=FILES,
+                row=file,
+                type="file_attached",
+                by=file.uploaded_by,
+                about=file.name,
+            )
+            record(transaction, file.created_at, attached)
+            return True
 
     def list_files(self, bead_id: str) -> list[FileRow]:
         """List files by name, without their contents."""

@@ -8,6 +8,7 @@ from msgspec.structs import asdict
 
 from handrail.store.columns import Row, Time
 from handrail.store.database import Subject
+from handrail.store.record import BUDGETS, Change, record
 
 
 class BudgetRow(Row):
@@ -44,12 +45,23 @@ class BudgetStore(Subject):
 
     def put(self, row: BudgetRow) -> None:
         """Set a budget. A program's limits do not replace those that a person has set."""
-        query = "put_budget" if row.updated_by else "put_program_budget"
-        self._database.execute(query, **asdict(row))
+        if not row.updated_by:
+            self._database.execute("put_program_budget", **asdict(row))
+            return
+        with self._database.transaction() as transaction:
+            transaction.execute("put_budget", **asdict(row))
+            change = Change(table=BUDGETS, row=row, type="budget_set", by=row.updated_by)
+            record(transaction, row.updated_at, change)
 
-    def delete(self, name: str) -> bool:
+    def delete(self, name: str, at: str, by: str) -> bool:
         """Return False if there is no such budget. What was spent stays."""
-        return self._update("delete_budget", name=name)
+        with self._database.transaction() as transaction:
+            values = transaction.fetch_one("delete_budget", name=name)
+            if values is not None:
+                row = BudgetRow(*values)
+                change = Change(table=BUDGETS, row=row, type="budget_deleted", by=by, removed=True)
+                record(transaction, at, change)
+        return values is not None
 
     def spend(self, spending: SpendingRow) -> SpendingRow:
         """Add to what was spent in a period, and return the sum."""

@@ -7,8 +7,11 @@ the whole state after the last event. Its members and its log are projections.
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
+from msgspec.structs import asdict
+
 from handrail.store.database import Subject
-from handrail.store.rows import ChannelLogRow, ChannelMemberRow, ChannelRow
+from handrail.store.record import kept_note, record
+from handrail.store.rows import ChannelLogRow, ChannelMemberRow, ChannelRow, NoteRow
 
 LATE_ANSWERS_MAX = 100
 """Late answers kept as evidence, per channel."""
@@ -95,15 +98,11 @@ class ChannelStore(Subject):
     def add_late_answer(self, stream: str, at: str, actor: str, code: str, body: str) -> None:
         """Keep an answer for a turn that is over, as evidence: the first LATE_ANSWERS_MAX of a
         channel. `RunStore.list_notes` reads them."""
-        self._database.execute(
-            "add_late_answer",
-            stream=stream,
-            at=at,
-            actor=actor,
-            code=code,
-            body=body,
-            answers_max=LATE_ANSWERS_MAX,
-        )
+        note = NoteRow(execution_id=stream, at=at, actor=actor, code=code, body=body)
+        with self._database.transaction() as transaction:
+            transaction.lock("notes", stream)
+            if transaction.execute("add_late_answer", **asdict(note), answers_max=LATE_ANSWERS_MAX):
+                record(transaction, at, kept_note(note))
 
     def list_open(self, after: str, limit: int) -> list[ChannelRow]:
         """List open channels, by id."""

@@ -35,7 +35,7 @@ STREAM_TABLES: dict[type[Row], str] = {
     StreamRow: "streams",
 }
 """Which statements write the row of a stream: `insert_executions`, `update_locks` and so on."""
-LockTopic = Literal["definitions", "files", "outages"]
+LockTopic = Literal["definitions", "files", "notes", "outages"]
 
 
 class Statements(ABC):
@@ -61,9 +61,9 @@ class Transaction(Statements):
         """Wait until no other transaction holds this lock, and hold it to the end."""
 
     @abstractmethod
-    def append(self, write: StreamWrite, at: str) -> bool:
-        """Append an entry to a stream without a table of its own. Return False if the stream has
-        changed since it was read."""
+    def append(self, writes: Sequence[StreamWrite], at: str) -> bool:
+        """Append entries to streams without tables of their own, in one commit. Return False if one
+        of the streams has changed since it was read: then the transaction must end."""
 
 
 class Database(Statements):

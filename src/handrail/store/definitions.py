@@ -3,6 +3,7 @@
 from msgspec.structs import asdict
 
 from handrail.store.database import Subject
+from handrail.store.record import DEFINITIONS, Change, is_on_record, record
 from handrail.store.rows import DefinitionRow
 
 
@@ -16,7 +17,23 @@ class DefinitionStore(Subject):
             if owner is not None and transaction.fetch_one("foreign_definition", **names):
                 return False
             transaction.execute("put_workflow", **asdict(row))
-            return transaction.write_rows("insert_versions", [row]) > 0
+            if not transaction.write_rows("insert_versions", [row]):
+                return False
+            about = f"{row.name}, version {row.version}"
+            change = Change(
+                table=DEFINITIONS,
+                row=row,
+                type="definition_stored",
+                by=row.created_by,
+                about=about,
+            )
+            record(transaction, row.created_at, change)
+            return True
+
+    def is_on_record(self, row: DefinitionRow) -> bool:
+        """Whether the version is the one that was stored."""
+        bodies = self._fetch_rows(str, "definition_record", stream=DEFINITIONS.stream_of(row))
+        return any(is_on_record(DEFINITIONS, row, body) for body in bodies)
 
     def find_foreign(self, workflow_id: str, name: str, owner: str) -> str | None:
         """Return a definition with this id or name that has a version by another owner."""

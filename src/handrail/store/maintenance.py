@@ -11,10 +11,25 @@ from typing import Literal
 
 from msgspec.structs import asdict
 
+from handrail.store.beads import FileRow
+from handrail.store.budgets import BudgetRow
 from handrail.store.columns import Row
-from handrail.store.database import MaintenanceDatabase
-from handrail.store.rows import NOTES_MAX, StoreError, StreamWrite, iso, parse_iso
+from handrail.store.credentials import CredentialRow
+from handrail.store.database import MaintenanceDatabase, Transaction
+from handrail.store.notifications import AnswerLinkRow, WebhookRow
+from handrail.store.record import BEAD_KEPT, BEADS, Change, RecordedTable, record
+from handrail.store.rows import (
+    NOTES_MAX,
+    BeadRow,
+    DefinitionRow,
+    NoteRow,
+    StoreError,
+    StreamWrite,
+    iso,
+    parse_iso,
+)
 from handrail.store.store import Store
+from handrail.store.ticket_memory import MemoryRow
 
 IRREGULARITIES_MAX = 100
 """Rows per irregularity query."""
@@ -23,9 +38,21 @@ STALE_AFTER = timedelta(minutes=5)
 STUCK_AFTER = timedelta(minutes=10)
 """So is a message that was sent so long ago."""
 PRUNE_QUERIES = (
-    *("prune_transitions", "prune_approvals", "prune_notes", "prune_bodies", "prune_beads"),
-    "prune_uses",
+    *("prune_transitions", "prune_approvals", "prune_notes", "prune_bodies", "prune_uses"),
 )
+
+
+RECORDED_QUERIES: dict[str, tuple[str, type[Row]]] = {
+    "credentials": ("recorded_credentials", CredentialRow),
+    "workflow_versions": ("recorded_versions", DefinitionRow),
+    "budgets": ("recorded_budgets", BudgetRow),
+    "beads": ("recorded_beads", BeadRow),
+    "bead_files": ("recorded_files", FileRow),
+    "webhooks": ("recorded_webhooks", WebhookRow),
+    "answer_links": ("recorded_links", AnswerLinkRow),
+    "memories": ("recorded_memories", MemoryRow),
+}
+"""How the rows on record are read, by their keys; notes are read by what they are about."""
 
 
 class Irregularity(Row):
@@ -74,6 +101,24 @@ class MaintenanceStore(Store):
                 ]
         return irregularities
 
+    def read_recorded(self, table: RecordedTable, after: Sequence[object], limit: int) -> list[Row]:
+        """Return a page of the rows of a table, by key."""
+        query, row_type = RECORDED_QUERIES[table.name]
+        keys = dict(zip(table.key, after, strict=True))
+        return [row_type(*row) for row in self.database.fetch_all(query, **keys, limit=limit)]
+
+    def list_kept_notes(self, stream: str) -> list[NoteRow]:
+        """Return the notes of a run or a channel, in order."""
+        return [NoteRow(*row) for row in self.database.fetch_all("kept_notes", stream=stream)]
+
+    def list_streams_with_notes(self, after: str, limit: int) -> list[str]:
+        rows = self.database.fetch_all("streams_with_notes", after=after, limit=limit)
+        return [stream for (stream,) in rows]
+
+    def list_wrong_definitions(self) -> list[str]:
+        """Return the definitions whose row is not that of their newest version."""
+        return [name for (name,) in self.database.fetch_scanning("wrong_definitions")]
+
     def list_finished_runs(self, before: str, after: str, limit: int) -> list[str]:
         """List ids of runs that ended before that moment, by id; a page after `after`."""
         return [
@@ -90,18 +135,25 @@ class MaintenanceStore(Store):
         ids = [run.id for run in in_one_order]
         with self.database.transaction() as transaction:
             transaction.execute("settle_memories", run_ids=ids)
+            bead_ids: set[str] = set()
             for run in in_one_order:
-                if not transaction.execute("prune_execution", **asdict(run)):
+                pruned = transaction.fetch_one("prune_execution", **asdict(run))
+                if pruned is None:
                     raise StoreError(
                         f"{self.display_name}: run {run.id} has changed since it was written to "
                         "the archive; archive it again"
                     )
+                bead_ids.add(pruned[0])
             for query in PRUNE_QUERIES:
                 transaction.execute(query, run_ids=ids)
-            if not transaction.append(journal_write, at):
+            deleted = [BeadRow(*row) for row in transaction.fetch_all("prune_beads", run_ids=ids)]
+            rows = transaction.fetch_all("beads_left", bead_ids=sorted(bead_ids))
+            left = [BeadRow(*row) for row in rows]
+            if not transaction.append([journal_write], at):
                 raise StoreError(
                     f"{self.display_name}: another process is archiving; try again later"
                 )
+            record(transaction, at, *_bead_changes(transaction, deleted, left))
 
     def is_empty(self) -> bool:
         """Return whether nothing was ever stored here."""
@@ -120,3 +172,17 @@ class MaintenanceStore(Store):
                 restored.engines.add_outage(last_alive, now)
 
         self._restore(file, prepare)
+
+
+def _bead_changes(
+    transaction: Transaction, deleted: Sequence[BeadRow], left: Sequence[BeadRow]
+) -> list[Change]:
+    """What to put on record of the beads of archived runs: those on record that are gone, and those
+    that stay, because nothing else says any more how they are."""
+    names = [BEADS.stream_of(bead) for bead in deleted]
+    recorded = {name for (name,) in transaction.fetch_all("pruned_streams", names=names)}
+    gone = [bead for bead in deleted if BEADS.stream_of(bead) in recorded]
+    return [
+        *(Change(table=BEADS, row=row, type="bead_archived", by="", removed=True) for row in gone),
+        *(Change(table=BEADS, row=row, type=BEAD_KEPT, by="") for row in left),
+    ]

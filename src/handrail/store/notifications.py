@@ -9,6 +9,7 @@ from msgspec.structs import asdict
 
 from handrail.store.columns import Row, Time
 from handrail.store.database import Subject, Transaction
+from handrail.store.record import LINKS, WEBHOOKS, AlteredRowError, Change, is_on_record, record
 
 APPROVAL_LINKS_MAX = 100
 """Links per approval."""
@@ -88,31 +89,62 @@ class NotificationStore(Subject):
 
     def add_answer_link(self, row: AnswerLinkRow) -> bool:
         """Return False if the digest exists, or the approval has APPROVAL_LINKS_MAX links."""
-        return self._update("insert_link", **asdict(row), links_max=APPROVAL_LINKS_MAX)
+        with self._database.transaction() as transaction:
+            if not transaction.execute("insert_link", **asdict(row), links_max=APPROVAL_LINKS_MAX):
+                return False
+            record(transaction, row.created_at, _link_change(row, "created", row.created_by))
+            return True
 
     def get_answer_link(self, digest: str) -> AnswerLinkRow | None:
-        """Return the link, even if used or expired."""
-        return self._fetch_row(AnswerLinkRow, "link", digest=digest)
+        """Return the link, even if used or expired. Raises AlteredRowError for one that was not
+        made, or changed, by Handrail."""
+        values = self._database.fetch_one("link", digest=digest)
+        if values is None:
+            return None
+        row, body = AnswerLinkRow(*values[:-1]), values[-1]
+        if not is_on_record(LINKS, row, body):
+            raise AlteredRowError(
+                f"the answer link '{row.id}' is not the one on record; "
+                "see what else was altered with `handrail verify`"
+            )
+        return row
 
     def use_answer_link(self, link_id: str, at: str) -> bool:
         """Mark the link as used. Return False if it was used before."""
-        return self._update("use_link", id=link_id, at=at)
+        with self._database.transaction() as transaction:
+            values = transaction.fetch_one("use_link", id=link_id, at=at)
+            if values is not None:
+                row = AnswerLinkRow(*values)
+                record(transaction, at, _link_change(row, "used", row.name))
+        return values is not None
 
     # Webhooks
 
     def add_webhook(self, row: WebhookRow) -> bool:
         """Return False if there are WEBHOOKS_MAX already."""
-        return self._update("insert_webhook", **asdict(row), webhooks_max=WEBHOOKS_MAX)
+        with self._database.transaction() as transaction:
+            if not transaction.execute("insert_webhook", **asdict(row), webhooks_max=WEBHOOKS_MAX):
+                return False
+            change = Change(table=WEBHOOKS, row=row, type="webhook_created", by=row.created_by)
+            record(transaction, row.created_at, change)
+            return True
 
     def list_webhooks(self) -> list[WebhookRow]:
         """List webhooks, the oldest first."""
         return self._fetch_rows(WebhookRow, "webhooks")
 
-    def remove_webhook(self, webhook_id: str) -> bool:
+    def remove_webhook(self, webhook_id: str, at: str, by: str) -> bool:
         """Remove the webhook and its pending deliveries. Return False if it does not exist."""
         with self._database.transaction() as transaction:
             transaction.execute("remove_deliveries", webhook_id=webhook_id)
-            return transaction.execute("remove_webhook", webhook_id=webhook_id) > 0
+            values = transaction.fetch_one("remove_webhook", webhook_id=webhook_id)
+            if values is not None:
+                row = WebhookRow(*values)
+                removed = Change(
+                    table=WEBHOOKS, row=row, type="webhook_removed", by=by, removed=True
+                )
+                record(transaction, at, removed)
+        return values is not None
 
     def enable_webhook(self, webhook_id: str, at: str, since: int) -> bool:
         """Re-enable a disabled webhook for events after that commit; deliveries still pending are
@@ -202,6 +234,11 @@ class NotificationStore(Subject):
         with self._database.transaction() as transaction:
             for query in ("delete_old_links", "delete_old_deliveries", "delete_old_reminders"):
                 transaction.execute(query, before=before)
+
+
+def _link_change(row: AnswerLinkRow, what: str, by: str) -> Change:
+    about = f"{row.approval_id} by {row.name}"
+    return Change(table=LINKS, row=row, type=f"link_{what}", by=by, about=about)
 
 
 def _insert_deliveries(transaction: Transaction, deliveries: Sequence[DeliveryRow]) -> None:

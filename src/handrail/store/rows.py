@@ -361,6 +361,13 @@ def journal_entry(stream: str, seq: int, head: bytes, events: Sequence[object]) 
     )
 
 
+def filed_digest(bead: BeadRow) -> str:
+    """Return the digest of what no run changes of its bead, but for the time."""
+    texts = [sha256(text.encode()).hexdigest() for text in (bead.title, bead.description)]
+    values = [bead.id, *texts, bead.filed_by, bead.priority, bead.due_at]
+    return sha256(encode(values)).hexdigest()
+
+
 def commit_hash(head: bytes, entry_hashes: Iterable[bytes]) -> bytes:
     """Return the head of the database after a commit with these entries. It covers all earlier
     commits, so that verification notices a missing or truncated stream."""

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from handrail.store.database import Subject
 from handrail.store.queries import text_filters
+from handrail.store.record import kept_note, record
 from handrail.store.rows import (
     NOTES_MAX,
     ApprovalRow,
@@ -55,6 +56,7 @@ class RunStore(Subject):
             counted = transaction.fetch_one("count_note", execution_id=note.execution_id)
             if counted is not None and counted[0] <= NOTES_MAX:
                 transaction.write_rows("insert_notes", [note])
+                record(transaction, note.at, kept_note(note))
 
     def list_notes(self, execution_id: str) -> tuple[list[NoteRow], int]:
         """Return the kept notes, and how many were added in all. Late answers in a channel are

@@ -9,11 +9,12 @@ The database finds candidates by words; it does not judge how similar two ticket
 
 from collections.abc import Sequence
 
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 
 from handrail.store.columns import Row, Time
 from handrail.store.database import Subject, Transaction
 from handrail.store.queries import text_filters
+from handrail.store.record import MEMORIES, Change, record
 from handrail.store.rows import StreamWrite
 
 
@@ -63,7 +64,10 @@ class TicketMemoryStore(Subject):
             if deleted:
                 ids = [memory_id for (memory_id,) in deleted]
                 transaction.execute("delete_memory_uses", memory_ids=ids)
-            return [_stored_memory(transaction, row) for row in rows]
+            stored = [_stored_memory(transaction, row) for row in rows]
+            if rows:
+                record(transaction, rows[-1].created_at, *map(_remembered, stored))
+            return stored
 
     def search(
         self, words: Sequence[str], bead_id: str, execution_id: str, limit: int
@@ -105,8 +109,9 @@ class TicketMemoryStore(Subject):
         try:
             with self._database.transaction() as transaction:
                 changed = _change_memory(transaction, change)
-                if not changed or not transaction.append(journal_write, change.at):
+                if changed is None or not transaction.append([journal_write], change.at):
                     raise _StaleMemoryError
+                record(transaction, change.at, changed)
         except _StaleMemoryError:
             return False
         return True
@@ -128,10 +133,25 @@ def _stored_memory(transaction: Transaction, row: MemoryRow) -> MemoryRow:
     return MemoryRow(*stored) if stored is not None else row
 
 
-def _change_memory(transaction: Transaction, change: MemoryChange) -> bool:
+def _remembered(row: MemoryRow) -> Change:
+    return Change(table=MEMORIES, row=row, type="remembered", by=row.remembered_by)
+
+
+def _change_memory(transaction: Transaction, change: MemoryChange) -> Change | None:
+    """Return what to put on record, beside the person's act; None if the memory has changed
+    meanwhile."""
+    row = transaction.fetch_one("memory", id=change.id)
+    if row is None:
+        return None
+    before = MemoryRow(*row)
     if change.resolution is not None:
-        return transaction.execute("correct_memory", **asdict(change)) > 0
+        if not transaction.execute("correct_memory", **asdict(change)):
+            return None
+        after = replace(
+            before, resolution=change.resolution, corrected_by=change.by, corrected_at=change.at
+        )
+        return Change(table=MEMORIES, row=after, type="memory_changed", by="")
     if not transaction.execute("delete_memory", **asdict(change)):
-        return False
+        return None
     transaction.execute("delete_memory_uses", memory_ids=[change.id])
-    return True
+    return Change(table=MEMORIES, row=before, type="memory_gone", by="", removed=True)

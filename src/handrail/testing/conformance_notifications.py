@@ -83,8 +83,8 @@ class NotificationsConformance:
         assert all(store.notifications.add_webhook(hook) for hook in hooks)
         assert not second.notifications.add_webhook(replace(WEBHOOK, id="x"))
         assert second.notifications.list_webhooks() == hooks
-        assert second.notifications.remove_webhook("w00")
-        assert not store.notifications.remove_webhook("w00")
+        assert second.notifications.remove_webhook("w00", a.at(9), "ann")
+        assert not store.notifications.remove_webhook("w00", a.at(9), "ann")
         assert store.notifications.list_webhooks() == hooks[1:]
 
     def test_one_server_sends_to_a_webhook_at_a_time(self, store: Store, second: Store) -> None:

@@ -428,8 +428,8 @@ class EngineRowsConformance:
         store.budgets.put(replace(program, name="a"))
         assert second.budgets.list("", 10) == [replace(program, name="a"), person]
         assert second.budgets.list("a", 1) == [person]
-        assert store.budgets.delete("b")
-        assert not second.budgets.delete("b")
+        assert store.budgets.delete("b", a.at(9), "ann")
+        assert not second.budgets.delete("b", a.at(9), "ann")
         assert second.budgets.get("b") is None
 
     def test_notes_are_kept_up_to_a_number_and_counted_beyond(

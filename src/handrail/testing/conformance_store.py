@@ -215,11 +215,13 @@ class SmallWritesConformance:
         row = a.bead("b1")
         store.beads.create(row, None)
         changed = replace(row, context='{"k":2}', updated_at=a.at(1))
-        assert second.beads.update_context(changed, row.updated_at)
+        assert second.beads.update_context(changed, row.updated_at, "ann")
         assert store.beads.get("b1") == changed
-        assert not store.beads.update_context(replace(row, context='{"k":3}'), row.updated_at)
+        assert not store.beads.update_context(
+            replace(row, context='{"k":3}'), row.updated_at, "ann"
+        )
         assert second.beads.get("b1") == changed
-        assert not store.beads.update_context(replace(row, id="b9"), row.updated_at)
+        assert not store.beads.update_context(replace(row, id="b9"), row.updated_at, "ann")
 
     def test_a_bead_in_a_runs_hands_is_not_changed_beside_it(
         self, store: Store, second: Store
@@ -228,9 +230,9 @@ class SmallWritesConformance:
         begun = a.begin(a.run("r1"), bead=row)
         assert commit_writes(store, begun) == [True]
         changed = replace(row, context='{"k":2}', updated_at=a.at(1))
-        assert not second.beads.update_context(changed, row.updated_at)
+        assert not second.beads.update_context(changed, row.updated_at, "ann")
         assert commit_writes(store, a.follow(begun, changes=a.ENDED_RUN_CHANGES)) == [True]
-        assert second.beads.update_context(changed, row.updated_at)
+        assert second.beads.update_context(changed, row.updated_at, "ann")
 
     def test_a_file_of_a_bead_is_read_back_and_never_replaced(
         self, store: Store, second: Store
@@ -353,9 +355,9 @@ class SmallWritesConformance:
         assert not second.credentials.has_active_tokens()
         store.credentials.add(a.credential("c1"))
         assert second.credentials.has_active_tokens()
-        assert second.credentials.revoke("c1", a.at(5))
-        assert not store.credentials.revoke("c1", a.at(6))
-        assert not store.credentials.revoke("c9", a.at(6))
+        assert second.credentials.revoke("c1", a.at(5), "ann")
+        assert not store.credentials.revoke("c1", a.at(6), "ann")
+        assert not store.credentials.revoke("c9", a.at(6), "ann")
         assert second.credentials.get(a.credential("c1").digest) == a.credential(
             "c1", revoked_at=a.at(5)
         )

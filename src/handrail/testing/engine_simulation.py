@@ -71,9 +71,12 @@ class _PlansPerSeed(PlanCache):
         super().__init__(Settings())
         self.settings_by_definition: dict[str, Settings] = {}
 
-    def add(self, workflow_id: str, version: int, row: DefinitionRow | None) -> None:
+    def add(
+        self, workflow_id: str, version: int, row: DefinitionRow | None, *, on_record: bool = True
+    ) -> None:
         self.settings = self.settings_by_definition[workflow_id]
-        super().add(workflow_id, version, row)
+        super().add(workflow_id, version, row, on_record=on_record)
+        self.get(workflow_id, version).digest = ""  # the simulation without an engine has none
 
 
 class CrashableEngine:

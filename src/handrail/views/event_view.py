@@ -38,11 +38,16 @@ ACTOR_FIELDS: dict[str, str] = {
     "warned": "",
     "ended": "by",
 }
-HUMAN_ACT_TYPES = frozenset(
-    {"started", "moved", "answered", "paused", "resumed", "patched", "migrated"}
-    | {"archived", "memory_corrected", "memory_removed"}
+ACTS_OF_NO_RUN = frozenset(
+    {"archived", "memory_corrected", "memory_removed"}
+    | {"token_created", "token_revoked", "sign_in_created", "session_revoked", "definition_stored"}
+    | {"budget_set", "budget_deleted", "webhook_created", "webhook_removed"}
+    | {"bead_filed", "bead_changed", "file_attached"}
 )
-"""Events that are a person's act if they name an actor; the last three belong to no run."""
+HUMAN_ACT_TYPES = ACTS_OF_NO_RUN | frozenset(
+    {"started", "moved", "answered", "paused", "resumed", "patched", "migrated"}
+)
+"""Events that are a person's act if they name an actor."""
 
 
 def event_view(execution_id: str, seq: int, event: RunEvent | Mapping[str, Any]) -> EventView:

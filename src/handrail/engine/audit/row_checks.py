@@ -8,6 +8,7 @@ than what the events themselves say is due.
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime
+from typing import Protocol
 
 import msgspec
 from msgspec.structs import replace
@@ -29,6 +30,7 @@ from handrail.engine.commit.run_change import (
     NO_STATE,
     RUNNING,
     approval_rows,
+    bead_row,
     decode_events,
     execution_row,
     transition_rows,
@@ -140,12 +142,30 @@ class _StreamReplay:
         self.findings.add(code, f"{self.label}: {message}", self.stream, seq)
 
 
-class RunReplay(_StreamReplay):
-    """Checks a run's row, its state, its transitions and its approvals."""
+class RecordedBeads(Protocol):
+    beads_of_runs: set[str]
+    """Beads that are as the events of their last run say."""
 
-    def __init__(self, store: MaintenanceStore, findings: Findings, row: RunRow) -> None:
+    def bead_since(self, bead_id: str, n: int) -> bool:
+        """Whether the bead was recorded after that commit."""
+        ...
+
+
+class RunReplay(_StreamReplay):
+    """Checks a run's row, its state, its transitions and its approvals; with `recorded` its bead,
+    unless a person has changed that since."""
+
+    def __init__(
+        self,
+        store: MaintenanceStore,
+        findings: Findings,
+        row: RunRow,
+        recorded: RecordedBeads | None = None,
+    ) -> None:
         super().__init__(store, findings, row.id, f"run {row.id}")
-        self.row = row
+        self.row, self.recorded = row, recorded
+        self.left: tuple[Run, str, int] | None = None
+        """The run when it last wrote its bead, the time, and the number of the commit."""
         self.run: Run | None = None
         self.at: datetime | None = None
         self.approvals: dict[str, ApprovalRow] = {}
@@ -167,6 +187,8 @@ class RunReplay(_StreamReplay):
         self.run = run
         last_at = events[-1].at
         self.at = last_at if self.at is None or last_at > self.at else self.at
+        if before is None or before.status is not run.status or run.has_ended:
+            self.left = run, iso(self.at), entry.n
         self._apply_approvals(before, run, events, iso(self.at))
         self._check_transitions(transition_rows(run, events))
         if run.status is not RUNNING and self.row.state == NO_STATE:
@@ -228,6 +250,7 @@ class RunReplay(_StreamReplay):
         assert self.run is not None, "there are events"
         assert self.at is not None
         self._check_row(self.run, iso(self.at), last.hash)
+        self._check_bead()
         extra = next(self.transitions, None)
         if self.transitions_match and extra is not None:
             message = f"workflow_transitions has a row {extra[0]} that no event made"
@@ -241,6 +264,21 @@ class RunReplay(_StreamReplay):
                 self._compare("approvals", approval, expected, f" of '{approval.id}'")
         for name in self.approvals:
             self._add_finding("row_missing", f"approvals lacks '{name}'")
+
+    def _check_bead(self) -> None:
+        """Compare the bead with what the run has made of it, unless another run or a person has
+        changed it since."""
+        if self.recorded is None or self.left is None:
+            return
+        run, at, n = self.left
+        bead = self.store.beads.get(run.bead_id)
+        if bead is None:
+            self._add_finding("row_missing", f"beads lacks '{run.bead_id}'")
+        elif bead.execution_id == run.id and not self.recorded.bead_since(bead.id, n):
+            self.recorded.beads_of_runs.add(bead.id)
+            expected = bead_row(run, replace(self.row, updated_at=at), bead)
+            expected = replace(expected, created_at=bead.created_at)
+            self._compare("beads", bead, expected, f" of '{bead.id}'")
 
     def _check_row(self, run: Run, at: str, head: bytes) -> None:
         row = self.row

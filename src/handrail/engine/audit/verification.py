@@ -17,6 +17,7 @@ from pathlib import Path
 
 import msgspec
 
+from handrail.engine.audit.record_checks import RecordCheck, RecordedRows
 from handrail.engine.audit.row_checks import ChannelReplay, Findings, LockReplay, RunReplay
 from handrail.engine.commit.channel_change import CHANNEL_STREAM_PREFIX
 from handrail.engine.commit.lock_change import LOCK_STREAM_PREFIX
@@ -69,6 +70,9 @@ def verify(
         rows.check_streams()
         rows.check_missing()
         rows.check_strays()
+        has_stream = chain.stream_ends.__contains__
+        records = RecordCheck(store, findings, chain.recorded, has_stream, on_progress)
+        records.check(chain.is_archived)
         if archive is not None:
             rows.check_archive(archive)
     return Verification(
@@ -105,6 +109,7 @@ class _ChainCheck:
         self.empty_streams: dict[str, int] = {}
         """Streams with an entry that has no body, and the last such entry."""
         self.archived: dict[str, tuple[int, bytes]] = {}
+        self.recorded = RecordedRows(findings)
 
     def walk(self) -> None:
         for commit, entries in self.store.journal.iter_commits(BEFORE_FIRST_COMMIT, ALL_COMMITS):
@@ -164,6 +169,7 @@ class _ChainCheck:
             )
             self.findings.add("entry_changed", message, stream, seq)
         self.stream_ends[stream] = (seq, entry.hash)
+        self.recorded.read(entry, is_first=first == 1)
         if stream == RETENTION_STREAM:
             self._read_retention(entry)
 
@@ -212,7 +218,8 @@ class _RowCheck:
                 self.chain.on_progress()
                 after = row.id
                 if self._is_replayable(row.id, "workflow_executions"):
-                    RunReplay(self.store, self.findings, loaded[row.id].row).check()
+                    stored = loaded[row.id].row
+                    RunReplay(self.store, self.findings, stored, self.chain.recorded).check()
 
     def _is_replayable(self, stream: str, table: str) -> bool:
         """Whether the stream's events can be replayed."""

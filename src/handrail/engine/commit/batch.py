@@ -21,7 +21,7 @@ from handrail.engine.commit.channel_change import ChannelRequest, ChannelStreamC
 from handrail.engine.commit.lock_change import Forfeited, Granted, LockChange
 from handrail.engine.commit.run_change import CachedRun, RunChange, RunMessage
 from handrail.engine.dispatch.matcher import AgentSlot, DispatchMatcher
-from handrail.engine.errors import UnknownDefinitionError
+from handrail.engine.errors import DefinitionAlteredError, UnknownDefinitionError
 from handrail.engine.log_events import log_event
 from handrail.kernel import lock as locks
 from handrail.kernel.channel.events import AddMember
@@ -277,6 +277,9 @@ class Batch:
                     change.keys += (_with_answer(job.key, job.command, change.run),)
                 if job.message_id:
                     change.consumed += (job.message_id,)
+        except DefinitionAlteredError as error:
+            hint = "restore a backup, or store the definition again: that makes a new version"
+            job.refusal = Refusal(code="definition_changed", message=str(error), hint=hint)
         except UnknownDefinitionError as error:
             job.refusal = Refusal(
                 code="unknown_definition", message=str(error), hint="store the definition first"

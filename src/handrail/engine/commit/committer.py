@@ -236,7 +236,7 @@ class GroupCommitter:
         return {stream for batch in self._commits_in_flight.values() for stream in batch.changes}
 
     async def _process_batch(self, jobs: Sequence[CommandJob]) -> None:
-        batch = Batch(jobs, self.cached_runs, self.plans.get, self.matcher, self.outages)
+        batch = Batch(jobs, self.cached_runs, self.plans.get_to_start, self.matcher, self.outages)
         try:
             offers = await self._reserve_dispatches()
             await self._load(batch, offers)
@@ -354,9 +354,7 @@ class GroupCommitter:
         for stream, stored in loaded_runs.items():
             try:
                 run = rebuild_run(stored.row, stored.tail)
-                self.cached_runs[stream] = cache_run(
-                    self.plans.get(run.definition_id, run.version), run, stored.row
-                )
+                self.cached_runs[stream] = cache_run(self.plans.get_for_run(run), run, stored.row)
                 batch.loaded_streams.add(stream)
             except Exception as error:  # a failing run fails alone
                 batch.fail_stream(stream, error)
@@ -412,7 +410,10 @@ class GroupCommitter:
         for workflow_id, version in versions:
             if not self.plans.has(workflow_id, version):
                 row = await self._access.call(self._store.definitions.get, workflow_id, version)
-                self.plans.add(workflow_id, version, row)
+                on_record = row is None or await self._access.call(
+                    self._store.definitions.is_on_record, row
+                )
+                self.plans.add(workflow_id, version, row, on_record=on_record)
 
     # Settling
 

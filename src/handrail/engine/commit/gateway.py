@@ -15,7 +15,15 @@ from handrail.engine.commit.batch import Command, CommandResult
 from handrail.engine.environment import Clock, StandstillWatch, StoreAccess
 from handrail.engine.errors import RefusedError, refuse
 from handrail.kernel.run import commands as c
-from handrail.store.rows import BeadRow, DefinitionRow, IdempotencyKeyRow, StoreError, encode, iso
+from handrail.store.rows import (
+    BeadRow,
+    DefinitionRow,
+    IdempotencyKeyRow,
+    StoreError,
+    encode,
+    filed_digest,
+    iso,
+)
 
 if TYPE_CHECKING:
     from handrail.engine.commit.committer import GroupCommitter
@@ -74,7 +82,12 @@ class CommandGateway:
         unknown_definition, and as the kernel says."""
         newest = self._committer.plans.newest.get(definition)
         row = newest or await self.load_newest_definition(definition)
-        command = replace(start, definition_id=row.workflow_id, version=row.version)
+        command = replace(
+            start,
+            definition_id=row.workflow_id,
+            version=row.version,
+            filed=filed_digest(bead),
+        )
         return await self.execute(start.run_id, command, key=key, bead=bead)
 
     async def load_newest_definition(self, definition: str) -> DefinitionRow:

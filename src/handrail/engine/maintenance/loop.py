@@ -228,7 +228,7 @@ class Maintenance:
             version = run.definition_id, run.version
             if not plans.has(*version):
                 continue  # too many plans are in use, it was dropped: next pass
-            at = next_due(plans.get(*version), run)
+            at = next_due(plans.get_for_run(run), run)
             execution = stored.row
             if at is not None and at > now and execution.seq == run.seq:
                 early.append((run_id, execution.head, iso(at)))

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from handrail.engine.environment import StoreAccess
 from handrail.engine.maintenance.archive_file import RETENTION_STREAM
@@ -20,6 +21,7 @@ from handrail.engine.notifier import ANY_STREAM, ChangeNotifier
 from handrail.engine.pagination import check_cursor, check_limit, refuse_cursor
 from handrail.engine.queries.runs import RunReader, entry_events
 from handrail.store.maintenance import MaintenanceStore
+from handrail.store.record import is_record_stream
 from handrail.store.rows import StoredEntry
 from handrail.store.stats import OpenWorkCount
 from handrail.store.store import Store
@@ -45,7 +47,8 @@ EventFilter = Callable[[EventView], bool]
 
 
 class EventFeed:
-    """Reads the events of the whole database, and waits for more."""
+    """Reads the events of the whole database, and waits for more. Followers hear what happens; only
+    the audit trail also shows what was put on record of rows."""
 
     def __init__(self, access: StoreAccess, notifier: ChangeNotifier) -> None:
         self._access, self._notifier = access, notifier
@@ -130,11 +133,17 @@ def _read_events(store: Store, position: FeedPosition, limit: int) -> list[FeedE
     while len(events) < limit:  # archived entries have no events, and are skipped
         n, i = position
         entries = store.journal.read_feed(max(0, n - 1), limit + i)
-        events += _events_after(entries, position)
+        shown = [entry if is_public(entry) else replace(entry, body="") for entry in entries]
+        events += _events_after(shown, position)
         if len(entries) < limit + i:
             break
         position = entries[-1].n + 1, 0
     return events[:limit]
+
+
+def is_public(entry: StoredEntry) -> bool:
+    """Whether followers hear of it: what rows are on record is for the audit trail."""
+    return not is_record_stream(entry.stream)
 
 
 def _parse_position(position: str) -> FeedPosition:

@@ -101,8 +101,11 @@ class RunReader:
         version = run.definition_id, run.version
         if not self._plans.has(*version):
             row = await self._access.call(self._access.store.definitions.get, *version)
-            self._plans.add(*version, row)
-        return self._plans.get(*version)
+            on_record = row is None or await self._access.call(
+                self._access.store.definitions.is_on_record, row
+            )
+            self._plans.add(*version, row, on_record=on_record)
+        return self._plans.get_for_run(run)
 
     def cached_dispatch(self, run_id: str, fence: int) -> Dispatch | None:
         """An open dispatch of a run in memory."""

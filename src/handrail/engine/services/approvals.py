@@ -9,6 +9,7 @@ digests only. The answer's own transaction makes sure that a link is used once (
 link's id); links are stored so that they can be shown.
 """
 
+import logging
 from typing import Any, Literal
 
 from msgspec.structs import replace
@@ -17,6 +18,7 @@ from handrail.engine.commit.gateway import CommandGateway
 from handrail.engine.commit.run_change import decode_events, rebuild_run
 from handrail.engine.environment import Clock, StoreAccess
 from handrail.engine.errors import RefusedError, refuse, require_known
+from handrail.engine.log_events import log_event
 from handrail.engine.pagination import check_cursor, check_limit, refuse_cursor
 from handrail.engine.queries.runs import RunReader, read_events
 from handrail.kernel.decision import Refusal
@@ -25,6 +27,7 @@ from handrail.kernel.run.events import Asked, Reasked, Reported
 from handrail.kernel.run.human_commands import check_may_answer
 from handrail.kernel.run.state import ApprovalKind, PendingApproval, Person, Run
 from handrail.store.notifications import APPROVAL_LINKS_MAX, AnswerLinkRow
+from handrail.store.record import AlteredRowError
 from handrail.store.rows import ApprovalRow, iso, parse_iso
 from handrail.store.store import Store
 from handrail.views.approvals import (
@@ -38,6 +41,8 @@ from handrail.views.approvals import (
     next_steps,
 )
 from handrail.views.view_types import PAGE_ITEMS_DEFAULT, Page
+
+log = logging.getLogger("handrail.engine")
 
 APPROVAL_STATUSES: tuple[ApprovalStatus, ...] = ("open", "answered", "void", "expired")
 CURSOR_SEPARATOR = "~"
@@ -140,8 +145,13 @@ class ApprovalService:
             )
 
     async def link(self, digest: str) -> AnswerLinkRow | None:
-        """Return a link, even if it was used or has expired."""
-        return await self._access.call(self._store.notifications.get_answer_link, digest)
+        """Return a link, even if it was used or has expired. None also for one that was written to
+        the database behind Handrail's back."""
+        try:
+            return await self._access.call(self._store.notifications.get_answer_link, digest)
+        except AlteredRowError as error:
+            log_event(log, "row_altered", reason=str(error))
+            return None
 
     async def use_link(self, link_id: str) -> None:
         self._access.check_open()

@@ -212,7 +212,7 @@ class BeadService:
         """Patch the bead; False if a concurrent writer was faster."""
         active_run_id = await self._access.call(self._store.runs.get_active_id, bead_id)
         if active_run_id is None:
-            if not await self._patch_row(bead_id, patch):
+            if not await self._patch_row(bead_id, patch, by.name):
                 return False
             active_run_id = await self._access.call(self._store.runs.get_active_id, bead_id)
         return active_run_id is None or await self._patch_run(active_run_id, patch, by)
@@ -229,7 +229,7 @@ class BeadService:
             return False
         return True
 
-    async def _patch_row(self, bead_id: str, patch: dict[str, Any]) -> bool:
+    async def _patch_row(self, bead_id: str, patch: dict[str, Any], by: str) -> bool:
         row = await self._load(bead_id)
         context = merge_patch(msgspec.json.decode(row.context), patch)
         if reason := find_json_problem(context):
@@ -245,6 +245,7 @@ class BeadService:
             self._store.beads.update_context,
             replace(row, context=encode(context).decode(), updated_at=at),
             row.updated_at,
+            by,
         )
 
     async def restart(

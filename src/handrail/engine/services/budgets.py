@@ -85,10 +85,12 @@ class BudgetService:
         row = await self._access.call(self._store.budgets.get, name)
         return await self._view(require_known(row, "unknown_budget", name))
 
-    async def delete(self, name: str) -> None:
+    async def delete(self, name: str, *, by: str) -> None:
         """Delete a budget: it ends no run any more. Refused: unknown_budget."""
         self._access.check_open()
-        is_deleted = await self._access.call(self._store.budgets.delete, name)
+        is_deleted = await self._access.call(
+            self._store.budgets.delete, name, iso(self._clock()), by
+        )
         require_known(is_deleted or None, "unknown_budget", name)
 
     async def spend(self, limits: BudgetState, cost: float, tokens: int) -> BudgetState:

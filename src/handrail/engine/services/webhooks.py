@@ -85,10 +85,12 @@ class WebhookService:
         match = next((row for row in await self.list() if row.id == webhook_id), None)
         return require_known(match, "unknown_webhook", webhook_id)
 
-    async def remove(self, webhook_id: str) -> None:
+    async def remove(self, webhook_id: str, *, by: str) -> None:
         """Remove a webhook. Refused: unknown_webhook."""
         await self.get(webhook_id)
-        await self._access.call(self._store.notifications.remove_webhook, webhook_id)
+        await self._access.call(
+            self._store.notifications.remove_webhook, webhook_id, iso(self._clock()), by
+        )
 
     async def enable(self, webhook_id: str) -> None:
         """Re-enable a webhook: it gets pending deliveries, and new ones. Refused:

@@ -64,6 +64,8 @@ class Plan:
     def __init__(self, definition: Definition, graph: Graph | None, settings: Settings) -> None:
         self.definition = definition
         self.settings = settings
+        self.digest = ""
+        """That of the stored text; a run says with which it began. Empty for one not stored."""
         is_workflow = isinstance(definition, Workflow)
         self.kind: Literal["workflow", "team"] = "workflow" if is_workflow else "team"
         self.limits: Limits = resolve_limits(
@@ -107,6 +109,10 @@ class Plan:
                 agent.id: allowed_targets(definition, agent, to_review=True)
                 for agent in definition.agents
             }
+
+    def is_of(self, digest: str) -> bool:
+        """Whether it is the plan of the definition with that digest, as far as either is known."""
+        return self.digest == digest or not (self.digest and digest)
 
     @property
     def team(self) -> Team:

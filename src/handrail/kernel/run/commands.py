@@ -25,6 +25,8 @@ class Start(Value):
     paths: tuple[str, ...] | None = None
     """Files that exist at the start; None if unknown."""
     from_step_id: str = ""
+    filed: str = ""
+    """The digest of the bead as it was filed, for the record."""
     starter: Person | None = None
     """The person who starts the run; None for the program that has the engine, which may all."""
 

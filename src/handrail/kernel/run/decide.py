@@ -55,7 +55,7 @@ from handrail.kernel.run.decision_builder import (
     RunEffect,
     derive_effects,
 )
-from handrail.kernel.run.events import Claimed, ClocksPushed, RunEvent, Started
+from handrail.kernel.run.events import Claimed, ClocksPushed, Paused, RunEvent, Started
 from handrail.kernel.run.state import OFFERED, Person, Position, PositionPhase, Run, to_timedelta
 
 _encode = msgspec.json.Encoder().encode
@@ -188,6 +188,8 @@ def _handle(builder: DecisionBuilder, command: RunCommand) -> Refusal | None:
     # After an outage PushClocks comes before the clocks fire. A migration is decided under a plan
     # that may lack the run's positions, so the clocks of its dispatches are skipped.
     kind = type(command)
+    if _is_altered(builder, command):
+        return _hold(builder, command)
     if kind is not PushClocks:
         clocks.expire(builder, dispatches=kind is not Migrate)
         if builder.run.terminal_status is not None:
@@ -205,6 +207,43 @@ def _handle(builder: DecisionBuilder, command: RunCommand) -> Refusal | None:
     ):  # an ended run has no approvals
         human_commands.reopen_approvals(builder)
     return refusal
+
+
+def _is_altered(builder: DecisionBuilder, command: RunCommand) -> bool:
+    """Whether the plan is not that of the text with which the run began. A migration is decided
+    under the plan of another version, and may leave an altered one."""
+    is_migration = isinstance(command, Migrate) or (
+        isinstance(command, Observe) and command.version
+    )
+    return not is_migration and not builder.plan.is_of(builder.run.definition_digest)
+
+
+def _hold(builder: DecisionBuilder, command: RunCommand) -> Refusal | None:
+    """Under an altered definition nothing goes on: the run is paused, and ends with the pause, or
+    when a person closes it. Neither asks the definition."""
+    if builder.run.pause_deadline is None:
+        builder.emit(
+            Paused(
+                at=builder.now,
+                by="",
+                reason=f"the definition is not the one of version {builder.run.version} with which "
+                "the run began: it was altered in the database",
+                deadline=builder.now + to_timedelta(builder.plan.settings.pause_deadline),
+            )
+        )
+    elif not isinstance(command, PushClocks):
+        clocks.expire(builder)
+        if builder.run.has_ended:
+            return None if isinstance(command, Tick) else _refuse_ended(builder, command)
+    if isinstance(command, Close | PushClocks | Tick):
+        return HANDLERS[type(command)](builder, command)
+    run = builder.run
+    return refuse(
+        "definition_changed",
+        f"version {run.version} of '{run.definition_id}' is not the one with which run '{run.id}' "
+        f"began: it was altered in the database, and the run ends at {run.pause_deadline}",
+        "close the run, or restore the definition, start again and resume the run",
+    )
 
 
 def _advance(builder: DecisionBuilder) -> None:
@@ -270,6 +309,8 @@ def _start(builder: DecisionBuilder, run: Run | None, command: Start) -> Refusal
             review=command.review,
             paths=command.paths,
             phase=definition.initial_phase if is_team else "",
+            filed=command.filed,
+            definition_digest=plan.digest,
         )
     )
     _advance(builder)

@@ -53,6 +53,10 @@ class Started(Event):
     review: Literal["required", "skip"] | None = None
     paths: tuple[str, ...] | None = None
     phase: str = ""
+    filed: str = ""
+    """The digest of the bead as it was filed."""
+    definition_digest: str = ""
+    """The digest of the definition's text."""
     budgets: tuple[BudgetState, ...] = ()
     """The budgets that the run shares with others, as they stood."""
     carried: ledgers.Ledger | None = None
@@ -212,6 +216,8 @@ class Migrated(Event):
     definition_id: str
     version: int
     limits: Limits
+    definition_digest: str = ""
+    """The digest of the definition's text."""
 
 
 class ClocksPushed(Event):

@@ -176,6 +176,7 @@ def _apply_migrated(run: Run, event: Migrated) -> Run:
         definition_id=event.definition_id,
         version=event.version,
         limits=event.limits,
+        definition_digest=event.definition_digest,
     )
 
 
@@ -284,6 +285,7 @@ def _derive_status(run: Run) -> RunStatus:
 def _apply_started(event: Started) -> Run:
     position = Position(step_id=event.step_id, since=event.at, task=event.task)
     return Run(
+        definition_digest=event.definition_digest,
         id=event.run_id,
         bead_id=event.bead_id,
         definition_id=event.definition_id,

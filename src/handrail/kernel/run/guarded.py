@@ -405,6 +405,8 @@ def start(builder: DecisionBuilder, command: StartGuarded) -> Refusal | None:
             dry_run=command.dry_run,
             traceparent=command.traceparent,
             budgets=command.budgets[:BUDGETS_MAX],
+            filed=command.filed,
+            definition_digest=plan.digest,
         )
     )
     GuardedHistory(builder).add_events(command.events)
@@ -478,6 +480,7 @@ def observe(builder: DecisionBuilder, command: Observe) -> Refusal | None:
                 definition_id=command.definition_id,
                 version=command.version,
                 limits=run.limits,
+                definition_digest=builder.plan.digest,
             )
         )
     if not _fits_team(builder.plan, events, position.step_id):

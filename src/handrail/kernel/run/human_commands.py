@@ -299,6 +299,7 @@ def migrate(builder: DecisionBuilder, command: Migrate) -> Refusal | None:
             definition_id=command.definition_id,
             version=command.version,
             limits=builder.plan.limits_for(builder.run.context.get("task_scope")),
+            definition_digest=builder.plan.digest,
         )
     )
     return _reposition(builder, command.step_id, "migrate", command.reason, command.by.name)

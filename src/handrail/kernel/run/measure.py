@@ -44,6 +44,8 @@ CONCLUDING_EVENTS = {PositionPhase.OFFERED: 2, PositionPhase.CLAIMED: 1}
 def measure(plan: Plan, run: Run) -> int:
     if run.has_ended:
         return 0
+    if not plan.is_of(run.definition_digest):
+        return EVENTS_PER_END  # under an altered definition nothing goes on
     asks = (EVENTS_PER_ASK if run.kind == "team" else EVENTS_PER_APPROVAL) * max(
         0, ASKS_MAX - run.asks
     )

@@ -243,6 +243,8 @@ class Run(
     kind: Literal["workflow", "team"]
     started_at: datetime
     limits: Limits
+    definition_digest: str = ""
+    """The digest of the definition's text when the run began, or was migrated to it."""
     seq: int = 0
     """Events applied so far; the sequence number of the last one."""
     status: RunStatus = RunStatus.RUNNING

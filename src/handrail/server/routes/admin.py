@@ -116,8 +116,10 @@ async def list_tokens(engine: Engine) -> Page[TokenView]:
 
 
 @serves(TokenCalls.revoke)
-async def revoke_token(engine: Engine, credentials: CredentialCache, token_id: str) -> None:
-    if not await engine.credentials.revoke(token_id):
+async def revoke_token(
+    engine: Engine, credentials: CredentialCache, caller: Caller, token_id: str
+) -> None:
+    if not await engine.credentials.revoke(token_id, by=caller.name):
         raise HTTPProblemError(
             404,
             "unknown_token",
@@ -167,7 +169,8 @@ async def end_session(
     engine: Engine, credentials: CredentialCache, caller: Caller, session_id: str
 ) -> None:
     ids = [row.id for row in await _visible_sessions(engine, caller)]
-    if session_id not in ids or not await engine.credentials.revoke(session_id):
+    is_theirs = session_id in ids
+    if not is_theirs or not await engine.credentials.revoke(session_id, by=caller.name):
         raise HTTPProblemError(
             404,
             "unknown_session",

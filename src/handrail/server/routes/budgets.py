@@ -28,6 +28,11 @@ async def put_budget(engine: Engine, caller: Caller, name: str, data: BudgetLimi
     return await engine.budgets.put(limits, by=caller.name)
 
 
+@serves(BudgetCalls.delete)
+async def delete_budget(engine: Engine, caller: Caller, name: str) -> None:
+    await engine.budgets.delete(name, by=caller.name)
+
+
 @serves(BudgetCalls.spend)
 async def spend_budget(engine: Engine, name: str, data: Spending) -> BudgetState:
     return await engine.budgets.spend(replace(data.limits, name=name), data.cost, data.tokens)

@@ -239,7 +239,7 @@ async def sign_out(
 ) -> Response[None]:
     if not caller.in_browser:
         return Response(None, status_code=204)
-    await engine.credentials.revoke(caller.credential)
+    await engine.credentials.revoke(caller.credential, by=caller.name)
     credentials.clear()
     return Response(None, status_code=204, cookies=[_session_cookie(request, settings, "", 0)])
 

@@ -375,6 +375,11 @@ async def create_webhook(
     return _to_view(row, 0, MadeWebhook)
 
 
+@serves(WebhookCalls.remove)
+async def remove_webhook(engine: Engine, caller: Caller, webhook_id: str) -> None:
+    await engine.webhooks.remove(webhook_id, by=caller.name)
+
+
 @serves(WebhookCalls.enable)
 async def enable_webhook(
     engine: Engine, webhook_sender: WebhookSender, webhook_id: str

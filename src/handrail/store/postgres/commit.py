@@ -111,18 +111,20 @@ def commit(
         raise StoreError(f"{error}; nothing was written") from error
 
 
-def append_entry(db: PostgresConnection, write: StreamWrite, at: str) -> bool:
-    """Write one entry to a stream in the caller's transaction. Return False if the stream has
+def append_entries(db: PostgresConnection, writes: Sequence[StreamWrite], at: str) -> bool:
+    """Write entries to streams in the caller's transaction. Return False if one of the streams has
     changed since it was read."""
-    assert isinstance(write.row, StreamRow)
-    if write.expected_head:
-        locked = _execute_rows(db, "lock_streams", [(write.row.name, write.expected_head)])
-        _execute_rows(db, "update_streams", [astuple(write.row)])
-    else:
-        locked = _execute_rows(db, "insert_streams", [astuple(write.row)])
-    if locked:
-        _execute_rows(db, "insert_commit", [astuple(write.entry)], at)
-    return locked > 0
+    for write in writes:
+        assert isinstance(write.row, StreamRow)
+        if write.expected_head:
+            locked = _execute_rows(db, "lock_streams", [(write.row.name, write.expected_head)])
+            _execute_rows(db, "update_streams", [astuple(write.row)])
+        else:
+            locked = _execute_rows(db, "insert_streams", [astuple(write.row)])
+        if not locked:
+            return False
+    _execute_rows(db, "insert_commit", [astuple(write.entry) for write in writes], at)
+    return True
 
 
 def _execute_rows(db: PostgresConnection, name: str, rows: Rows, *more_values: object) -> int:

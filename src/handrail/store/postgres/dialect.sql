@@ -95,6 +95,10 @@ passed AS (
     ($22::text)::timestamptz))
 SELECT 1 / count(*)::integer FROM moved;
 
+-- beads_left: beads of archived runs that stay, because another of their runs does (no run may
+-- write them before they are on record)
+SELECT {BeadRow} FROM beads WHERE id IN list(:bead_ids) ORDER BY id FOR UPDATE;
+
 -- delete_messages: consumed messages (one statement for a batch)
 DELETE FROM messages m USING unnest(:id::text[]) AS i(id) WHERE m.id = i.id;
 

@@ -17,7 +17,7 @@ from handrail.store.columns import Row
 from handrail.store.database import Database, LockTopic, MaintenanceDatabase, Rows, Transaction
 from handrail.store.postgres import commit as writing
 from handrail.store.postgres.binary_values import array_columns, text_array
-from handrail.store.postgres.commit import QUERIES, append_entry
+from handrail.store.postgres.commit import QUERIES, append_entries
 from handrail.store.postgres.connection import (
     ConnectionLostError,
     ConnectionWatchdog,
@@ -41,6 +41,7 @@ LOCK_TOPICS: dict[LockTopic, int] = {
     "outages": 0x48524155,
     "files": 0x48524156,
     "definitions": 0x48524157,
+    "notes": 0x48524158,
 }
 """The first numbers of advisory locks; the second is made from a key."""
 SET_SCANS_SQL = b"SET LOCAL enable_seqscan = %b; SET LOCAL enable_hashjoin = %b"
@@ -223,8 +224,8 @@ class PostgresTransaction(Transaction):
     def lock(self, topic: LockTopic, key: str = "") -> None:
         self.fetch_one("lock_topic", topic=LOCK_TOPICS[topic], key=key)
 
-    def append(self, write: StreamWrite, at: str) -> bool:
-        return append_entry(self._db, write, at)
+    def append(self, writes: Sequence[StreamWrite], at: str) -> bool:
+        return append_entries(self._db, writes, at)
 
 
 def _execute(

@@ -50,7 +50,8 @@ LIMIT :limit;
 -- update_bead_context: guarded by the time of the last update, and only without an active run
 UPDATE beads SET context = :context, updated_at = :updated_at
 WHERE id = :id AND updated_at = :expected_updated_at AND NOT EXISTS (
-  SELECT 1 FROM workflow_executions e WHERE e.bead_id = beads.id AND e.ended_at IS NULL);
+  SELECT 1 FROM workflow_executions e WHERE e.bead_id = beads.id AND e.ended_at IS NULL)
+RETURNING {BeadRow};
 
 -- insert_file: unless the bead has that name, or too many files
 INSERT INTO bead_files ({FileRow}) SELECT {params FileRow}

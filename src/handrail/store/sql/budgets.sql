@@ -17,7 +17,7 @@ ON CONFLICT (name) DO UPDATE SET per = excluded.per, cost = excluded.cost,
 WHERE budgets.updated_by = '';
 
 -- delete_budget: what was spent stays
-DELETE FROM budgets WHERE name = :name;
+DELETE FROM budgets WHERE name = :name RETURNING {BudgetRow};
 
 -- add_spending: to the sum of a period
 INSERT INTO budget_spending ({SpendingRow}) VALUES ({params SpendingRow})

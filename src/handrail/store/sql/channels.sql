@@ -65,6 +65,5 @@ WHERE channel_id = :channel_id AND number > :after AND number <= :upto
 ORDER BY number DESC LIMIT :limit;
 
 -- add_late_answer: kept as evidence, the first of a channel
-INSERT INTO notes (execution_id, at, actor, code, body)
-SELECT :stream::text, :at::timestamptz, :actor::text, :code::text, :body::text
-WHERE (SELECT count(*) FROM notes WHERE execution_id = :stream) < :answers_max;
+INSERT INTO notes ({NoteRow}) SELECT {params NoteRow}
+WHERE (SELECT count(*) FROM notes WHERE execution_id = :execution_id) < :answers_max;

@@ -20,6 +20,9 @@ WHERE (w.id = :id OR w.name = :id)
   AND v.version = :version
 ORDER BY w.id = :id DESC, w.updated_at DESC LIMIT 1;
 
+-- definition_record: what is on record of its versions, the newest first
+SELECT body FROM journal WHERE stream = :stream AND body IS NOT NULL ORDER BY seq DESC;
+
 -- definitions: the newest version of each, by id
 SELECT {DefinitionRow v}
 FROM workflows w JOIN workflow_versions v ON v.workflow_id = w.id AND v.version = w.version

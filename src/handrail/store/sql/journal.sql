@@ -19,6 +19,9 @@ FROM (
 WHERE c.entries_after < :limit
 ORDER BY c.n DESC, j.id DESC;
 
+-- stream: a stream without a table of its own
+SELECT {StreamRow} FROM streams WHERE name = :name;
+
 -- streams: all streams without a table of their own, or one
 SELECT {StreamRow} FROM streams
 WHERE true

@@ -3,11 +3,14 @@ INSERT INTO answer_links ({AnswerLinkRow}) SELECT {params AnswerLinkRow}
 WHERE (SELECT count(*) FROM answer_links WHERE approval_id = :approval_id) < :links_max
 ON CONFLICT (digest) DO NOTHING;
 
--- link: by its digest
-SELECT {AnswerLinkRow} FROM answer_links WHERE digest = :digest;
+-- link: by its digest, with what is on record of it
+SELECT {AnswerLinkRow l}, (SELECT j.body FROM journal j WHERE j.stream = 'link:' || l.id
+  ORDER BY j.seq DESC LIMIT 1)
+FROM answer_links l WHERE l.digest = :digest;
 
 -- use_link: use a link, once
-UPDATE answer_links SET used_at = :at WHERE id = :id AND used_at IS NULL;
+UPDATE answer_links SET used_at = :at WHERE id = :id AND used_at IS NULL
+RETURNING {AnswerLinkRow};
 
 -- insert_webhook: unless there are too many
 INSERT INTO webhooks ({WebhookRow}) SELECT {params WebhookRow}
@@ -20,7 +23,7 @@ SELECT {WebhookRow} FROM webhooks ORDER BY id;
 DELETE FROM webhook_deliveries WHERE webhook_id = :webhook_id;
 
 -- remove_webhook: remove a webhook, after its deliveries
-DELETE FROM webhooks WHERE id = :webhook_id;
+DELETE FROM webhooks WHERE id = :webhook_id RETURNING {WebhookRow};
 
 -- enable_webhook: re-enable a webhook
 UPDATE webhooks SET disabled_at = NULL, reason = '', failures = 0, next_at = :at,

@@ -25,6 +25,9 @@ WHERE true
 ORDER BY id DESC
 LIMIT :limit;
 
+-- memory: one memory
+SELECT {MemoryRow} FROM memories_standing WHERE id = :id;
+
 -- memory_of_run: the memory of a run
 SELECT {MemoryRow} FROM memories_standing WHERE execution_id = :execution_id;
 

@@ -171,14 +171,14 @@ class SqliteDatabase(Database):
         self._chain_version = version
         return commit, won
 
-    def append(self, db: sqlite3.Connection, write: StreamWrite, at: str) -> bool:
-        """Write one entry in the caller's transaction, which the caller rolls back on False."""
+    def append(self, db: sqlite3.Connection, writes: Sequence[StreamWrite], at: str) -> bool:
+        """Write entries in the caller's transaction, which the caller rolls back on False."""
         self._refresh_chain_end(db)
         try:
-            self._write(db, (write,), self._last_entry_id + 1)
+            self._write(db, writes, self._last_entry_id + 1)
         except REJECTED_WRITE_ERRORS:
             return False
-        self._insert_commit(db, (write,), at)
+        self._insert_commit(db, writes, at)
         self._chain_version = -1
         return True
 
@@ -279,8 +279,8 @@ class SqliteTransaction(Transaction):
     def lock(self, topic: LockTopic, key: str = "") -> None:
         """Do nothing: SQLite has one writer at a time."""
 
-    def append(self, write: StreamWrite, at: str) -> bool:
-        return self._database.append(self.db, write, at)
+    def append(self, writes: Sequence[StreamWrite], at: str) -> bool:
+        return self._database.append(self.db, writes, at)
 
 
 def _arguments(query: Query, values: Mapping[str, object]) -> list[object]:

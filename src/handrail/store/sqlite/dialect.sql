@@ -61,6 +61,9 @@ INSERT INTO dispatches ({DispatchRow}) {values DispatchRow}
 ON CONFLICT (execution_id, fence) DO UPDATE SET agent = excluded.agent, session = excluded.session,
   claimed_at = excluded.claimed_at;
 
+-- beads_left: beads of archived runs that stay, because another of their runs does (one writer)
+SELECT {BeadRow} FROM beads WHERE id IN list(:bead_ids) ORDER BY id;
+
 -- delete_messages: consumed messages (PostgreSQL takes arrays)
 DELETE FROM messages WHERE id = :id;
 
