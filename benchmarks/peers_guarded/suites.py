@@ -17,7 +17,7 @@ class Suite:
     code: str = ""
     """The folder of the framework's code in its source, if its tests look where code comes from."""
     ships_tests: bool = True
-    """Whether the source has the tests; if not, `--tests` names the framework's repository."""
+    """Whether the source has the tests; if not, `--tests` names a copy of them."""
     files: str = "*test*.py"
     uses: str = ""
     """Only test files with this text are run; empty: all."""
@@ -128,8 +128,8 @@ SUITES = {
         adapter="agent_framework",
         package="agent-framework-core",
         version="1.23.0",
-        requirements=("pytest-asyncio", "pytest-timeout"),
-        tests="python/packages/core/tests/workflow",
+        requirements=("opentelemetry-sdk", "pytest-asyncio", "pytest-timeout"),
+        tests="tests/workflow",
         ships_tests=False,
     ),
     "pydantic_ai": Suite(
