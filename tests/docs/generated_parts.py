@@ -183,7 +183,7 @@ def _figure(name: str, value: object) -> str:
         return ""
     if name in ("max_duration", "wait_deadline") and isinstance(value, int):
         return f"{value // 60}m"
-    if value == {}:
+    if value in ({}, ()):
         return "none"
     if isinstance(value, Ladder):
         return ", ".join(name for name, on in asdict(value).items() if on)

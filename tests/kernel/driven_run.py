@@ -13,6 +13,7 @@ from handrail.kernel.run.events import RunEvent
 from handrail.kernel.run.evolve import evolve, replay
 from handrail.kernel.run.measure import measure
 from handrail.kernel.run.state import Person, Run
+from handrail.kernel.stop.budgets import BudgetState
 
 DEFAULTS = Settings()
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -76,8 +77,15 @@ class DrivenRun:
     """A run under test. Every decision's events are kept; refusals are given back, not raised."""
 
     def __init__(
-        self, document: dict[str, Any] | Plan, *, settings: Settings = DEFAULTS, **start: Any
+        self,
+        document: dict[str, Any] | Plan,
+        *,
+        settings: Settings = DEFAULTS,
+        budgets: tuple[BudgetState, ...] = (),
+        **start: Any,
     ):
+        self.budgets = budgets
+        """What is known of them when the next command is decided."""
         self.plan = document if isinstance(document, Plan) else plan_of(document, settings)
         self.now = NOON
         self.events: list[RunEvent] = []
@@ -92,7 +100,7 @@ class DrivenRun:
         return self._run
 
     def do(self, command: c.RunCommand) -> RunDecision:
-        decision = decide(self.plan, self._run, command, self.now)
+        decision = decide(self.plan, self._run, command, self.now, self.budgets)
         for event in decision.events:
             self._run = evolve(self._run, event)
         self.events += decision.events

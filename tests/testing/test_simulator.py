@@ -163,8 +163,8 @@ def evolve_that_counts_on_its_own(patch: pytest.MonkeyPatch) -> None:
 def refusals_that_leave_a_trace(patch: pytest.MonkeyPatch) -> None:
     decide = decide_module.decide
 
-    def tracing(plan: Plan, run: Run | None, command: Any, now: Any) -> RunDecision:
-        decision = decide(plan, run, command, now)
+    def tracing(plan: Plan, run: Run | None, command: Any, now: Any, *budgets: Any) -> RunDecision:
+        decision = decide(plan, run, command, now, *budgets)
         if decision.refusal is None or decision.events:
             return decision
         return replace(decision, events=(Warned(at=now, code="refused", message=""),))
@@ -175,10 +175,10 @@ def refusals_that_leave_a_trace(patch: pytest.MonkeyPatch) -> None:
 def decide_that_writes_into_the_run(patch: pytest.MonkeyPatch) -> None:
     decide = decide_module.decide
 
-    def writing(plan: Plan, run: Run | None, command: Any, now: Any) -> RunDecision:
+    def writing(plan: Plan, run: Run | None, command: Any, now: Any, *budgets: Any) -> RunDecision:
         if run is not None and isinstance(command, c.Claim):
             run.context["claimed"] = True
-        return decide(plan, run, command, now)
+        return decide(plan, run, command, now, *budgets)
 
     swap(patch, "decide", writing)
 
@@ -195,8 +195,8 @@ def questions_renewed_by_a_patch(patch: pytest.MonkeyPatch) -> None:
 def an_end_that_can_be_ended_again(patch: pytest.MonkeyPatch) -> None:
     decide = decide_module.decide
 
-    def ending(plan: Plan, run: Run | None, command: Any, now: Any) -> RunDecision:
-        decision = decide(plan, run, command, now)
+    def ending(plan: Plan, run: Run | None, command: Any, now: Any, *budgets: Any) -> RunDecision:
+        decision = decide(plan, run, command, now, *budgets)
         return replace(decision, refusal=None) if run is not None and run.has_ended else decision
 
     swap(patch, "decide", ending)

@@ -193,6 +193,7 @@ class Engine:
         for engine_id in dead_engines or ():
             await self._access.call(self.store.engines.delete, engine_id)
         await self._access.call(self.store.engines.heartbeat, self.id, iso(self.clock()))
+        await self.budgets.set_from_settings(self.settings.budgets)
         self._spawn(self.committer.run_forever())
         if background:
             self._spawn(self.maintenance.run_forever())

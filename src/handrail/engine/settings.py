@@ -23,6 +23,8 @@ class EngineSettings(Value):
     """How long a turn may take in a channel that does not set this itself."""
     wait_timeout: float = 300
     """How long an agent may pause its turn, likewise."""
+    budgets: tuple[str, ...] = ()
+    """Budgets that runs share, such as `support = 20 cost a day`; a person's limits win."""
     runs_folder: str = ""
     """Folder for the report of every ended run; "" for none."""
     issues_file: str = ""

@@ -204,6 +204,9 @@ def _check_rules(rules: StopRules, record: str, *, ask: bool) -> StopRules:
     checked, problems = read_stop_rules(msgspec.to_builtins(rules))
     if checked is None:
         raise ValueError("; ".join(str(problem) for problem in problems))
+    if checked.budgets:
+        message = "stop_rules.budgets is for definitions; a guard is given its budgets"
+        raise ValueError(f"{message}: Guard(budgets=[Budget('{checked.budgets[0]}', ...)])")
     asks = ask or (checked.ladder is not UNSET and checked.ladder.ask)
     if asks and not record.startswith(SERVER_URL_PREFIXES):
         message = "people are asked through a server, and runs are recorded on none"

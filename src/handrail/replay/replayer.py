@@ -142,9 +142,21 @@ class _Replayer:
             builder = DecisionBuilder(self.plan, self.run, at)
             clocks.stop_for_duration(builder)
         else:
-            builder = DecisionBuilder(self.plan, self.run, event.at)
+            builder = _ReplayBuilder(self.plan, self.run, event.at, self._budget_records(event))
             self.handlers.get(type(event), _ignore)(self, builder, event)
         return builder
+
+    def _budget_records(self, event: RunEvent) -> list[Warned]:
+        """Return what was known of budgets when the decision after this event was made."""
+        records: list[Warned] = []
+        if isinstance(event, Offered):
+            return records
+        for upcoming in self.events[self.next_index + 1 :]:
+            if upcoming.at != event.at or isinstance(upcoming, LATER_DECISIONS):
+                break
+            if isinstance(upcoming, Warned) and upcoming.budgets:
+                records.append(upcoming)
+        return records
 
     def _duration_deadline(self, event: RunEvent) -> datetime | None:
         """Return when the running time ends. Clocks that fire at once were checked together."""
@@ -252,6 +264,19 @@ COMPARED_FIELDS: dict[type[RunEvent], tuple[str, ...]] = {
     HandedOff: ("source", "target", "accepted", "already_done"),
     Moved: ("source", "targets", "enters", "cancels"),
 }
+
+
+class _ReplayBuilder(DecisionBuilder):
+    """Knows of budgets what was recorded."""
+
+    def __init__(self, plan: Plan, run: Run, now: datetime, records: list[Warned]) -> None:
+        super().__init__(plan, run, now, tuple(s for record in records for s in record.budgets))
+        self._records = records
+
+    def record_budgets(self) -> None:
+        records, self._records = self._records, []
+        for record in records:
+            self.emit(record)
 
 
 def _reassess(recorded: RunEvent, produced: RunEvent) -> RunEvent:
@@ -382,6 +407,9 @@ def _on_ended(replayer: _Replayer, builder: DecisionBuilder, event: Ended) -> No
     if event.stop.rule in EXTERNAL_ENDS:
         builder.emit(event)
         return
+    builder.end_if_spent()
+    if builder.run.has_ended:
+        return
     for position in builder.run.positions.values():
         if position.has_waited(event.at):
             clocks.end_wait(builder, position)
@@ -394,6 +422,8 @@ def _on_ended(replayer: _Replayer, builder: DecisionBuilder, event: Ended) -> No
 
 IGNORED_EVENTS = (Warned, Reasked, HeardOf)
 """Events that change nothing a rule reads."""
+LATER_DECISIONS = (Offered, Claimed, Reported, Faulted, Lost)
+"""Events after which what is known of budgets belongs to another decision."""
 CLOCK_EVENTS = (TimedOut, Asked, Ended)
 """Events that report an expired clock, if they come from outside."""
 HANDLERS = cast(

@@ -26,6 +26,7 @@ from handrail.engine.settings import EngineSettings
 from handrail.kernel.decision import Value
 from handrail.kernel.definition.model import Settings
 from handrail.kernel.definition.reader import DURATION_UNITS, parse_duration
+from handrail.kernel.stop.budgets import parse_budget
 
 LogFormat = Literal["auto", "json", "console"]
 LogLevel = Literal["debug", "info", "warning", "error", "critical"]
@@ -166,6 +167,12 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     _setting_of(
         "idempotency_keep", "engine", "seconds", "An Idempotency-Key is remembered so long.", 60
+    ),
+    _setting_of(
+        "budgets",
+        "engine",
+        "names",
+        "Budgets that runs share: 'support = 20 cost a day', 'all = 5000000 tokens a month'.",
     ),
     _setting_of("memory_max", "engine", "number", "So many resolved tickets are remembered.", 1),
     _setting_of(
@@ -458,6 +465,11 @@ def _closest_name(name: str, candidates: Iterable[str]) -> str:
 
 def _check_consistency(configuration: Configuration) -> None:
     """Check settings against each other."""
+    for text in configuration["budgets"]:
+        try:
+            parse_budget(text)
+        except ValueError as error:
+            raise BadSettingError(f"budgets: {error}") from None
     for longer in ("lease", "offline_after"):
         if configuration["heartbeat"] >= configuration[longer]:
             message = " and ".join(

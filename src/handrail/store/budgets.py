@@ -9,6 +9,9 @@ from msgspec.structs import asdict
 from handrail.store.columns import Row, Time
 from handrail.store.database import Subject
 from handrail.store.record import BUDGETS, Change, record
+from handrail.store.rows import SpendingRow
+
+__all__ = ["BudgetRow", "BudgetStore", "SpendingRow"]
 
 
 class BudgetRow(Row):
@@ -22,16 +25,6 @@ class BudgetRow(Row):
     warn_at: float
     updated_by: str
     """The person who set it; empty if a guarded program did."""
-    updated_at: Time
-
-
-class SpendingRow(Row):
-    """What was spent of a budget in one period."""
-
-    name: str
-    period: str
-    cost: float
-    tokens: int
     updated_at: Time
 
 
@@ -69,6 +62,10 @@ class BudgetStore(Subject):
             row = transaction.fetch_one("add_spending", **asdict(spending))
         assert row is not None, "it was written"
         return SpendingRow(*row)
+
+    def delete_spending_before(self, updated_at: str) -> int:
+        """Forget periods of which nothing was spent since then; return how many."""
+        return self._database.execute("delete_spending_before", updated_at=updated_at)
 
     def get_spending(self, name: str, period: str) -> SpendingRow | None:
         return self._fetch_row(SpendingRow, "spending", name=name, period=period)

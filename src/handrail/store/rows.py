@@ -237,6 +237,16 @@ class ChannelWrite(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     log: Sequence[ChannelLogRow] = ()
 
 
+class SpendingRow(Row):
+    """What was spent of a budget in one period."""
+
+    name: str
+    period: str
+    cost: float
+    tokens: int
+    updated_at: Time
+
+
 class StreamWrite(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Everything that a decision about one stream changes. All of it is written, or nothing."""
 
@@ -257,7 +267,24 @@ class StreamWrite(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     consumed_message_ids: Sequence[str] = ()
     """Ids of the messages that this decision consumes."""
     keys: Sequence[IdempotencyKeyRow] = ()
+    spending: Sequence[SpendingRow] = ()
+    """What was spent of budgets, to be added to their sums."""
     channel: ChannelWrite | None = None
+
+
+def total_spending(writes: Sequence[StreamWrite]) -> list[SpendingRow]:
+    """Return what the writes spend, once for each sum, in a fixed order: no two processes wait for
+    each other.
+    """
+    totals: dict[tuple[str, str], SpendingRow] = {}
+    for write in writes:
+        for row in write.spending:
+            total = totals.get((row.name, row.period))
+            if total is not None:
+                cost, tokens = total.cost + row.cost, total.tokens + row.tokens
+                row = SpendingRow(row.name, row.period, cost, tokens, row.updated_at)
+            totals[row.name, row.period] = row
+    return [totals[key] for key in sorted(totals)]
 
 
 class CommitRow(Row):

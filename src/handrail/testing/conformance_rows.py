@@ -415,6 +415,24 @@ class EngineRowsConformance:
         assert total is not None
         assert (total.cost, total.tokens) == (3.5, 15)
 
+    def test_what_runs_have_spent_is_added_with_their_events_or_not_at_all(
+        self, store: Store, second: Store
+    ) -> None:
+        def spends(run_id: str, *rows: SpendingRow) -> StreamWrite:
+            return a.begin(a.run(run_id), bead=a.bead(f"b-{run_id}"), spending=rows)
+
+        day, month = (SpendingRow("b", per, 1.0, 10, a.at(1)) for per in ("2026-11-18", "2026-11"))
+        first, other = spends("r1", day, month), spends("r2", month, day)
+        assert commit_writes(store, first, other) == [True, True]
+        assert commit_writes(second, a.follow(first, spending=(day,))) == [True]
+        assert commit_writes(store, a.follow(first, spending=(day,))) == [
+            False
+        ]  # it was read before
+        totals = [store.budgets.get_spending("b", row.period) for row in (day, month)]
+        assert [(total.cost, total.tokens) for total in totals if total] == [(3.0, 30), (2.0, 20)]
+        assert store.budgets.delete_spending_before(a.at(1)) == 0
+        assert second.budgets.delete_spending_before(a.at(2)) == 2
+
     def test_a_budget_that_a_person_has_set_is_not_changed_by_a_program(
         self, store: Store, second: Store
     ) -> None:

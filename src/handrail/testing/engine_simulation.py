@@ -33,6 +33,8 @@ from handrail.kernel.run.decide import RunDecision
 from handrail.kernel.run.decision_builder import AcquireLock, ReleaseLock
 from handrail.kernel.run.evolve import replay
 from handrail.kernel.run.state import PositionPhase, Run
+from handrail.kernel.stop.budgets import BudgetState
+from handrail.store.budgets import BudgetRow
 from handrail.store.rows import DefinitionRow, MessageRow, iso
 from handrail.store.store import Store
 from handrail.store.urls import open_store
@@ -133,6 +135,9 @@ def _drop_message(message: MessageRow) -> None:
 class EngineInvariantChecker(InvariantChecker):
     """Checks the kernel, and the engine beside it."""
 
+    budget_per = "run"
+    """The engine's clock may be behind, and its day another."""
+
     def __init__(self, plan: Plan, options: SeedOptions, host: CrashableEngine) -> None:
         super().__init__(plan)
         self.host, self.seed = host, options.seed
@@ -140,9 +145,15 @@ class EngineInvariantChecker(InvariantChecker):
         self.document = msgspec.json.encode(options.definition).decode()
         self.lock_effects: list[AcquireLock | ReleaseLock] = []
 
-    def apply_command(self, command: c.RunCommand, now: datetime) -> RunDecision:
+    def apply_command(
+        self, command: c.RunCommand, now: datetime, budgets: tuple[BudgetState, ...] = ()
+    ) -> RunDecision:
         command = self._with_seed_names(command)
-        decision = super().apply_command(command, now)
+        for state in budgets:
+            cost, warn_at, at = state.cost_max, state.warn_at, iso(now)
+            row = BudgetRow(state.name, state.per, cost, None, warn_at, "", at)
+            self.host.store.budgets.put(row)
+        decision = super().apply_command(command, now, budgets)
         answer = self.host.submit(f"run{self.seed}", command, now)
         refusals = (answer.refusal, decision.refusal)
         expect(

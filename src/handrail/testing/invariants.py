@@ -75,6 +75,7 @@ from handrail.kernel.run.state import (
     RunStatus,
 )
 from handrail.kernel.run.team import needs_review
+from handrail.kernel.stop.budgets import BudgetPeriod, BudgetState
 from handrail.kernel.stop.ladder import NUDGES_MAX
 from handrail.kernel.stop.rules import StopRule
 
@@ -128,6 +129,9 @@ class Visit:
 class InvariantChecker:
     """Checks one run, which accepts commands only through `apply_command`."""
 
+    budget_per: BudgetPeriod = "day"
+    """The period of the budgets that are known."""
+
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
         self.current_run: Run | None = None
@@ -154,17 +158,19 @@ class InvariantChecker:
         assert self.current_run is not None, "the run has been started"
         return self.current_run
 
-    def apply_command(self, command: c.RunCommand, now: datetime) -> RunDecision:
+    def apply_command(
+        self, command: c.RunCommand, now: datetime, budgets: tuple[BudgetState, ...] = ()
+    ) -> RunDecision:
         """Give the state machine a command and check its decision."""
         before = self.current_run
         encoded_before = encode(before)
         due = None if before is None else next_due(self.plan, before)
-        decision = decide(self.plan, before, command, now)
+        decision = decide(self.plan, before, command, now, budgets)
         expect(encode(before) == encoded_before, "decide changes none of its arguments")
         self._acting_person = getattr(command, "by", None)
         self._last_report = None
         if before is not None:
-            self._check_refusal(before, command, decision, now, due)
+            self._check_refusal(before, command, decision, now, due, budgets)
         measure_before = self.measure
         for event in decision.events:
             self._apply_event(event)
@@ -487,15 +493,21 @@ class InvariantChecker:
         decision: RunDecision,
         now: datetime,
         due: datetime | None,
+        budgets: tuple[BudgetState, ...],
     ) -> None:
         if before.has_ended:
             expect(decision.refusal is not None, "an ended run refuses everything", command)
             expect(not decision.events and not decision.effects, "the end absorbs", command)
         elif decision.refusal is not None and decision.events:
-            expect(due is not None and due <= now, "a refusal changes nothing", command)
+            is_due = bool(budgets) or (due is not None and due <= now)
+            expect(is_due, "a refusal changes nothing", command)
             if not isinstance(command, c.Migrate):  # it fires no clock of a dispatch
-                tick_events = decide(self.plan, before, c.Tick(), now).events
-                expect(decision.events == tick_events, "a refusal lets only clocks fire", command)
+                tick_events = decide(self.plan, before, c.Tick(), now, budgets).events
+                expect(
+                    decision.events == tick_events,
+                    "a refusal lets only clocks fire, and budgets end",
+                    command,
+                )
 
     def _check_decision(
         self,

@@ -62,6 +62,8 @@ PEOPLE_ACTIONS = (
 )
 RARE_ACTIONS = frozenset({"reject", "close", "pause"})
 REVISER_REVISIONS = 1_000
+BUDGET_CHANCE = 0.25
+"""How often a definition names a budget."""
 
 
 class SeedOptions(Value):
@@ -96,10 +98,15 @@ class SeedOptions(Value):
     ending: Literal["diligent", "silent", "mixed"]
 
 
-def draw_options(seed: int) -> SeedOptions:
+def draw_options(seed: int, *, budgets: bool = True) -> SeedOptions:
+    """Draw the options; without `budgets` no definition names any, and all else is the same."""
     rng = Random(seed)
     reviser = rng.random() < 0.0005
     shape, definition = _draw_definition(rng, reviser=reviser)
+    has_budget = Random(f"names a budget {seed}").random() < BUDGET_CHANCE
+    if budgets and has_budget and not reviser:
+        rules = {**definition.get("stop_rules", {}), "budgets": [f"shared {seed}"]}
+        definition = {**definition, "stop_rules": rules}
     is_team = definition["kind"] == "team"
     revisions = REVISER_REVISIONS if reviser else _draw_revisions(rng)
     weights = {"tick": 1, "claim": 9, "report": 9, "grant": 5, "revise": 5}

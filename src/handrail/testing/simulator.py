@@ -31,6 +31,7 @@ from handrail.kernel.run.decide import RunDecision
 from handrail.kernel.run.events import RunEvent, is_measure_neutral, may_raise_measure
 from handrail.kernel.run.measure import measure
 from handrail.kernel.run.state import PositionPhase
+from handrail.kernel.stop.budgets import BudgetState
 from handrail.testing.invariants import InvariantChecker, InvariantViolationError, encode, expect
 from handrail.testing.seed_options import SeedOptions, describe_seed, draw_options
 from handrail.testing.world import ADMIN, APPROVERS, World
@@ -39,6 +40,7 @@ SimulationLayer = Literal["kernel", "engine"]
 T = TypeVar("T")
 R = TypeVar("R")
 
+BUDGET_COSTS = (None, 0.0, 1.0, 5.0, 50.0)
 COMMANDS_AFTER_END = 6
 """Commands given to a run that has ended."""
 FAILURE_EVENTS_SHOWN = 12
@@ -67,12 +69,17 @@ class SeedResult(Value):
 class Simulation:
     """Plays one seed."""
 
+    _in_liveness_phase = False
+
     def __init__(self, options: SeedOptions) -> None:
         self.options = options
         self.plan = make_plan(options)
         self.rng = Random(f"play {options.seed}")
         self.checker = InvariantChecker(self.plan)
         self.world = World(options, self.plan, self.rng)
+        self._budget_rng = Random(f"budgets {options.seed}")
+        self._budget_max: float | None = BUDGET_COSTS[-1]
+        self._spent_by_others = 0.0
 
     def play(self) -> None:
         """Play the seed. Raise `InvariantViolationError` at the first violation."""
@@ -92,10 +99,27 @@ class Simulation:
         self.checker.rebuild_from_start()
 
     def _submit(self, command: c.RunCommand) -> RunDecision:
-        decision = self.checker.apply_command(command, self.world.clock.now())
+        now = self.world.clock.now()
+        decision = self.checker.apply_command(command, now, self._known_budgets())
         self.world.note_effects(decision.effects)
         self.world.revisions = self.checker.stretches - 1
         return decision
+
+    def _known_budgets(self) -> tuple[BudgetState, ...]:
+        """Return the budgets as they stand: other runs spend, and people change or delete them."""
+        checker, rng, names = self.checker, self._budget_rng, self.plan.limits.budgets
+        if names and not self._in_liveness_phase:
+            if rng.random() < 0.03:
+                self._budget_max = rng.choice(BUDGET_COSTS)
+            if rng.random() < 0.2:
+                self._spent_by_others += rng.random()
+        is_shared = checker.budget_per != "run"
+        own = 0.0 if checker.current_run is None else float(checker.run.ledger.cost)
+        cost = self._spent_by_others + own if is_shared else 0.0
+        return tuple(
+            BudgetState(name=name, per=checker.budget_per, cost=cost, cost_max=self._budget_max)
+            for name in names
+        )
 
     def _run_safety_phase(self) -> Iterator[None]:
         options, rng, checker = self.options, self.rng, self.checker
@@ -110,7 +134,7 @@ class Simulation:
 
     def _run_liveness_phase(self) -> Iterator[None]:
         """Run to the end. Each round must bring an event, so the measure bounds the rounds."""
-        checker = self.checker
+        checker, self._in_liveness_phase = self.checker, True
         events_max = measure(self.plan, checker.run)
         first = len(checker.events)
         for _ in range(events_max):
@@ -178,9 +202,9 @@ def make_plan(options: SeedOptions) -> Plan:
     return plan
 
 
-def history(seed: int) -> list[RunEvent]:
+def history(seed: int, *, budgets: bool = True) -> list[RunEvent]:
     """Return all events of the run of this seed."""
-    simulation = Simulation(draw_options(seed))
+    simulation = Simulation(draw_options(seed, budgets=budgets))
     simulation.play()
     return simulation.checker.events
 

@@ -162,6 +162,10 @@ def build_report(events: Sequence[RunEvent]) -> RunReport:
     )
 
 
+NAMED_LIMITS = ("budgets", "constraints", "tool_limits", "ladder", "profile")
+"""Limits that are no single figure."""
+
+
 def limits_in_force(limits: Limits) -> dict[str, Any]:
     """Return every limit that is on, by name."""
     limits_by_name: dict[str, Any] = {}
@@ -169,10 +173,12 @@ def limits_in_force(limits: Limits) -> dict[str, Any]:
         value = getattr(limits, name)
         if value is None or not limits.has_effect(name):
             continue
-        if value != "claims" and name not in ("constraints", "tool_limits", "ladder", "profile"):
+        if value != "claims" and name not in NAMED_LIMITS:
             limits_by_name[name] = normalize_number(value)
     for tool, limit in limits.tool_limits.items():
         limits_by_name[f"tool_limits.{tool}"] = limit
+    if limits.budgets:
+        limits_by_name["budgets"] = ", ".join(limits.budgets)
     for name in ("paths", "commands"):
         patterns: tuple[str, ...] = getattr(limits.constraints, name)
         if patterns:

@@ -11,12 +11,14 @@
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from datetime import datetime
 from time import perf_counter
 from typing import Any
 
 from msgspec.structs import replace
 
+from handrail.engine.commit.budget_book import BudgetBook
 from handrail.engine.commit.channel_change import ChannelRequest, ChannelStreamChange
 from handrail.engine.commit.lock_change import Forfeited, Granted, LockChange
 from handrail.engine.commit.run_change import CachedRun, RunChange, RunMessage
@@ -124,6 +126,8 @@ class Batch:
         """Runs that were loaded for this batch."""
         self.stale: set[str] = set()
         """Runs whose cached copy was out of date."""
+        self.book = BudgetBook()
+        """The budgets that the runs name."""
         self.postponed: list[CommandJob] = []
         """Jobs that this batch had no time for; they are not among its `jobs` any more."""
 
@@ -162,6 +166,19 @@ class Batch:
             and (change := self.changes.get(job.stream)) is not None
             and not change.events
         ]
+
+    def budget_names(self, offers: Sequence[DispatchRow]) -> set[str]:
+        """Return the budgets that the batch's runs name; everything is loaded."""
+        names = set[str]()
+        for stream in {*(job.stream for job in self.jobs), *(row.execution_id for row in offers)}:
+            if stream in self.cached_runs:
+                names.update(self.cached_runs[stream].plan.limits.budgets)
+        for job in self.jobs:
+            if isinstance(job.command, c.Start | c.Migrate):
+                with suppress(UnknownDefinitionError):
+                    plan = self.get_plan(job.command.definition_id, job.command.version)
+                    names.update(plan.limits.budgets)
+        return names
 
     def decide(self, offers: Sequence[DispatchRow], now: datetime) -> list[StreamWrite]:
         """Return every resulting write, each of another stream.
@@ -233,7 +250,7 @@ class Batch:
             return change
         cached = self.cached_runs.get(stream)
         if cached is not None:
-            change = RunChange(stream, cached.plan, cached)
+            change = RunChange(stream, cached.plan, cached, book=self.book)
             if (
                 self.outages
                 and cached.last_event_at < self.outages[-1][1]
@@ -247,7 +264,7 @@ class Batch:
         elif job is not None and isinstance(job.command, c.Start):
             command = job.command
             plan = self.get_plan(command.definition_id, command.version)
-            change = RunChange(stream, plan, None, job.bead)
+            change = RunChange(stream, plan, None, job.bead, self.book)
         else:
             return None
         self.changes[stream] = change

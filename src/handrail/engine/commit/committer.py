@@ -21,6 +21,7 @@ from collections.abc import Sequence
 from time import perf_counter
 
 from handrail.engine.commit.batch import Batch, Command, CommandJob, CommandResult, Outage
+from handrail.engine.commit.budget_book import BudgetBook
 from handrail.engine.commit.channel_change import CHANNEL_STREAM_PREFIX, ChannelStreamChange
 from handrail.engine.commit.lock_change import LOCK_STREAM_PREFIX, Granted, decode_lock_command
 from handrail.engine.commit.plan_cache import PlanCache
@@ -37,6 +38,7 @@ from handrail.engine.environment import Clock, StoreAccess
 from handrail.engine.errors import EngineBusyError
 from handrail.engine.log_events import log_event
 from handrail.engine.notifier import ChangeNotifier, CommitCompleted
+from handrail.engine.services.budgets import SpendingRecord
 from handrail.kernel import lock as locks
 from handrail.kernel.run import commands as c
 from handrail.store.rows import (
@@ -93,6 +95,7 @@ class GroupCommitter:
         notifier: ChangeNotifier,
     ) -> None:
         self._access, self._store = access, access.store
+        self._budgets = SpendingRecord(access.store)
         self.clock, self.plans, self.matcher, self._notifier = clock, plans, matcher, notifier
         self.cached_runs: dict[str, CachedRun] = {}
         """Active runs. Each is a copy; the database is the truth."""
@@ -240,6 +243,9 @@ class GroupCommitter:
         try:
             offers = await self._reserve_dispatches()
             await self._load(batch, offers)
+            if self.plans.name_budgets and (names := batch.budget_names(offers)):
+                states = await self._access.call(self._budgets.states, names, self.clock())
+                batch.book = BudgetBook(states)
             writes = batch.decide(offers, self.clock())
             self._jobs.extendleft(reversed(batch.postponed))
             if unconfirmed := batch.unconfirmed_answers():

@@ -25,6 +25,8 @@ class PlanCache:
         self._altered: set[tuple[str, int]] = set()
         """Versions that are not as they were stored."""
         self._stand_in = _stand_in(settings)
+        self.name_budgets = False
+        """Whether any of them names a budget."""
 
     def has(self, workflow_id: str, version: int) -> bool:
         return (workflow_id, version) in self._plans
@@ -47,6 +49,8 @@ class PlanCache:
         if plan is not None:
             plan.digest = sha256(row.definition.encode()).hexdigest()
         self._plans[workflow_id, version] = plan or str(validation.errors[0])
+        if plan is not None and plan.limits.budgets:
+            self.name_budgets = True
 
     def get(self, workflow_id: str, version: int) -> Plan:
         plan = self._plans.get((workflow_id, version))

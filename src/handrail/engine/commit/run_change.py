@@ -20,6 +20,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
+from handrail.engine.commit.budget_book import BudgetBook
 from handrail.engine.commit.lock_change import LOCK_STREAM_PREFIX, Forfeited, Granted
 from handrail.kernel import lock as locks
 from handrail.kernel.decision import Refusal
@@ -39,6 +40,7 @@ from handrail.store.rows import (
     IdempotencyKeyRow,
     MessageRow,
     RunRow,
+    SpendingRow,
     StreamWrite,
     TransitionRow,
     encode,
@@ -345,6 +347,7 @@ class RunChange:
         "after",
         "bead",
         "before",
+        "book",
         "consumed",
         "effects",
         "events",
@@ -354,13 +357,21 @@ class RunChange:
         "plan",
         "run",
         "sessions",
+        "spending",
         "stream",
     )
 
     def __init__(
-        self, stream: str, plan: Plan, before: CachedRun | None, bead: BeadRow | None = None
+        self,
+        stream: str,
+        plan: Plan,
+        before: CachedRun | None,
+        bead: BeadRow | None = None,
+        book: BudgetBook | None = None,
     ) -> None:
         self.stream, self.plan, self.before, self.bead = stream, plan, before, bead
+        self.book = book or BudgetBook()
+        self.spending: tuple[SpendingRow, ...] = ()
         self.run: Run | None = before.run if before is not None else None
         self.events: tuple[RunEvent, ...] = ()
         self.effects: tuple[RunEffect, ...] = ()
@@ -384,7 +395,15 @@ class RunChange:
             now = (
                 self.before.last_event_at
             )  # no event is before the last one, whatever the clocks say
-        decision, self.run = decide_and_apply(self.plan, self.run, command, now)
+        names = self.plan.limits.budgets
+        if not names:
+            decision, self.run = decide_and_apply(self.plan, self.run, command, now)
+        else:
+            before, budgets = self.run, self.book.known(names)
+            decision, self.run = decide_and_apply(self.plan, before, command, now, budgets)
+            if self.run is not None:
+                ledger_before = None if before is None else before.ledger
+                self.spending += self.book.spend(names, ledger_before, self.run.ledger, now)
         self.events += decision.events
         self.effects += decision.effects
         self.fault = decision.fault
@@ -444,6 +463,7 @@ class RunChange:
             messages=self.messages,
             consumed_message_ids=self.consumed,
             keys=self.keys,
+            spending=self.spending,
         )
 
     def _message_to_lock(self, effect: AcquireLock | ReleaseLock, message_id: str) -> MessageRow:

@@ -329,7 +329,7 @@ def _allowed_outcomes(plan: Plan, run: Run, position: Position) -> AllowedOutcom
     )
 
 
-_NON_NUMERIC_LIMITS = ("constraints", "tool_limits", "evidence", "ladder", "profile")
+_NON_NUMERIC_LIMITS = ("budgets", "constraints", "tool_limits", "evidence", "ladder", "profile")
 
 
 def build_briefing(plan: Plan, run: Run, position: Position) -> Briefing:

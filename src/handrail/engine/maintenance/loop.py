@@ -46,6 +46,8 @@ PAGE_ROWS = 500
 HEARTBEATS_PER_LEASE = 6
 """Heartbeats of an engine within a lease: a busy moment must not look like death."""
 PRUNE_INTERVAL_SECONDS = 3600
+SPENDING_DAYS_KEPT = 62
+"""Days after its last spending until a budget's period is forgotten; it is over by then."""
 AWAKE_INTERVAL_SECONDS = 0.25
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -130,7 +132,7 @@ class Maintenance:
         await self._expire_leases(now)
         await self._expire_turns(now)
         await self.update_presence()
-        await self._prune_keys(now)
+        await self._prune(now)
 
     async def _notify_of_foreign_commits(self) -> None:
         """Notify waiters of what other engines may have changed. If too much was written to read it
@@ -325,13 +327,17 @@ class Maintenance:
             for command in _PRESENCE_COMMANDS[change.change](change.agent_id)
         )
 
-    async def _prune_keys(self, now: datetime) -> None:
+    async def _prune(self, now: datetime) -> None:
         if self._pruned_at is None or now - self._pruned_at >= timedelta(
             seconds=PRUNE_INTERVAL_SECONDS
         ):
             await self._access.call(
                 self._store.idempotency_keys.delete_before,
                 iso(now - timedelta(seconds=self._settings.idempotency_keep)),
+            )
+            await self._access.call(
+                self._store.budgets.delete_spending_before,
+                iso(now - timedelta(days=SPENDING_DAYS_KEPT)),
             )
             self._pruned_at = now
 

@@ -6,13 +6,14 @@ passes a limit by no more than the call that it was in. Limits that a person has
 of a program. Periods begin at midnight UTC.
 """
 
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import cast
 
 from handrail.engine.environment import Clock, StoreAccess
 from handrail.engine.errors import require_known
 from handrail.engine.pagination import check_cursor, check_limit, to_page
-from handrail.kernel.stop.budgets import BudgetPeriod, BudgetState, period_at
+from handrail.kernel.stop.budgets import BudgetPeriod, BudgetState, parse_budget, period_at
 from handrail.store.budgets import BudgetRow, SpendingRow
 from handrail.store.rows import iso
 from handrail.store.store import Store
@@ -53,6 +54,11 @@ class SpendingRecord:
                 spending = self._store.budgets.get_spending(limits.name, period) or spending
         return with_spending(limits, spending, at)
 
+    def states(self, names: Iterable[str], at: datetime) -> list[BudgetState]:
+        """Return the budgets of these names as they stand; those that exist."""
+        rows = [row for name in names if (row := self._store.budgets.get(name)) is not None]
+        return [self.spend(limits_of(row), 0, 0, at) for row in rows]
+
     def close(self) -> None:
         self._store.close()
 
@@ -92,6 +98,12 @@ class BudgetService:
             self._store.budgets.delete, name, iso(self._clock()), by
         )
         require_known(is_deleted or None, "unknown_budget", name)
+
+    async def set_from_settings(self, texts: Sequence[str]) -> None:
+        """Set the budgets of the settings; those that a person has set stay as they are."""
+        for text in texts:
+            limits = parse_budget(text)
+            await self._access.call(self._record.set_limits, limits, self._clock())
 
     async def spend(self, limits: BudgetState, cost: float, tokens: int) -> BudgetState:
         """Add what a guarded run has spent, and return the sum with the limits in force."""

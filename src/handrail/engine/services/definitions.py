@@ -16,7 +16,13 @@ from handrail.engine.environment import Clock, StoreAccess
 from handrail.engine.errors import InvalidDefinitionError, refuse
 from handrail.engine.pagination import check_cursor, check_limit, to_page
 from handrail.engine.settings import EngineSettings
-from handrail.kernel.definition.model import OVERRIDE_LEVEL, PERSON_LEVELS
+from handrail.kernel.definition.model import (
+    OVERRIDE_LEVEL,
+    PERSON_LEVELS,
+    DocumentProblem,
+    Team,
+    Workflow,
+)
 from handrail.kernel.definition.plan import DefinitionCheck, Plan, check_definition
 from handrail.store.rows import DefinitionRow, StoreError, iso, parse_iso
 from handrail.views.definitions import DefinitionItem, DefinitionView, StoredDefinition
@@ -64,6 +70,7 @@ class DefinitionService:
             raise InvalidDefinitionError(checked.errors)
         assert checked.bound is not None, "a plan has its certificate"
         definition = plan.definition
+        await self._check_budgets(definition)
         owner = _required_owner(plan, by, role)
         workflow_id = workflow_id or definition.id or definition.name
         text = json.dumps(document, ensure_ascii=False, sort_keys=True)
@@ -101,6 +108,22 @@ class DefinitionService:
             bound=checked.bound,
             warnings=checked.warnings,
         )
+
+    async def _check_budgets(self, definition: Workflow | Team) -> None:
+        """Refuse a budget that nobody has set."""
+        names = definition.stop_rules.budgets
+        problems = [
+            DocumentProblem(
+                code="unknown_budget",
+                path=f"stop_rules.budgets[{number}]",
+                message=f"there is no budget '{name}'",
+                hint=f"set it: PUT /budgets/{name}, or the setting budgets",
+            )
+            for number, name in enumerate(names)
+            if await self._access.call(self._store.budgets.get, name) is None
+        ]
+        if problems:
+            raise InvalidDefinitionError(problems)
 
     async def _check_owner(self, workflow_id: str, name: str, owner: str) -> None:
         """Refuse an author below ceo who edits a definition of others, or takes an id or a name

@@ -39,6 +39,9 @@ ASKS_MAX = 10
 """Questions that agents may put to people in one stretch."""
 TOOL_LIMITS_MAX = 100
 """Tools that may have a limit."""
+SHARED_BUDGETS_MAX = 20
+"""Budgets of one run."""
+SharedBudgetName = Annotated[str, Meta(min_length=1, max_length=200, pattern=r"^\S(.*\S)?$")]
 WAIT_DEADLINE_SECONDS = 1800
 FREE_VISITS_MAX = 1_000
 """First visits of a run that `max_handoffs` leaves out: so many visited agents are remembered."""
@@ -84,6 +87,7 @@ class StopRules(Value):
     tool_limits: Annotated[dict[ToolName, Count], Meta(max_length=TOOL_LIMITS_MAX)] | UnsetType = (
         UNSET
     )
+    budgets: Annotated[tuple[SharedBudgetName, ...], Meta(max_length=SHARED_BUDGETS_MAX)] = ()
     constraints: Constraints = Constraints()
     monologue_limit: Annotated[int, Meta(ge=2, le=1000)] | None | UnsetType = UNSET
     weak_news_max: Count | UnsetType = UNSET
@@ -115,6 +119,7 @@ class Limits(Value, dict=True, gc=True):
     max_tokens: int | None = None
     max_cost: int | float | None = None
     tool_limits: dict[str, int] = {}
+    budgets: tuple[str, ...] = ()
     constraints: Constraints = Constraints()
     monologue_limit: int | None = None
     weak_news_max: int = 0
@@ -275,6 +280,9 @@ LIMITS: dict[str, LimitInfo] = {
     "tool_limits": LimitInfo(
         meaning="a tool is called more often in a stretch: its name, and how often it may be; a "
         "command counts for the tool that it begins with"
+    ),
+    "budgets": LimitInfo(
+        meaning="one of these budgets, which runs share, is spent when the next step would begin"
     ),
     "constraints": LimitInfo(
         meaning="a forbidden path is touched or a forbidden command run: `paths` and `commands`, "

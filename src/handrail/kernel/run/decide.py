@@ -57,6 +57,7 @@ from handrail.kernel.run.decision_builder import (
 )
 from handrail.kernel.run.events import Claimed, ClocksPushed, Paused, RunEvent, Started
 from handrail.kernel.run.state import OFFERED, Person, Position, PositionPhase, Run, to_timedelta
+from handrail.kernel.stop.budgets import BudgetState
 
 _encode = msgspec.json.Encoder().encode
 RunDecision = Decision[RunEvent, RunEffect]
@@ -82,19 +83,30 @@ RESULT_TEXT_FIELDS = (
 """Result fields that agents write."""
 
 
-def decide(plan: Plan, run: Run | None, command: RunCommand, now: datetime) -> RunDecision:
+def decide(
+    plan: Plan,
+    run: Run | None,
+    command: RunCommand,
+    now: datetime,
+    budgets: tuple[BudgetState, ...] = (),
+) -> RunDecision:
     """Return events, effects, perhaps a refusal. Never raise for bad input or change `run`."""
-    return decide_and_apply(plan, run, command, now)[0]
+    return decide_and_apply(plan, run, command, now, budgets)[0]
 
 
 def decide_and_apply(
-    plan: Plan, run: Run | None, command: RunCommand, now: datetime
+    plan: Plan,
+    run: Run | None,
+    command: RunCommand,
+    now: datetime,
+    budgets: tuple[BudgetState, ...] = (),
 ) -> tuple[RunDecision, Run | None]:
     """Return the decision and the run after its events, so that callers need not evolve it again.
 
-    Without events, return the same `run` object.
+    Without events, return the same `run` object. `budgets` are those that the definition names, as
+    they stand.
     """
-    builder = DecisionBuilder(plan, run, now)
+    builder = DecisionBuilder(plan, run, now, budgets)
     refusal = None if _is_trivially_valid(command) else _validate_command(command)
     if refusal is not None:
         pass
@@ -192,10 +204,13 @@ def _handle(builder: DecisionBuilder, command: RunCommand) -> Refusal | None:
         return _hold(builder, command)
     if kind is not PushClocks:
         clocks.expire(builder, dispatches=kind is not Migrate)
+        if builder.events and builder.run.terminal_status is None:
+            _advance(builder)
+        if builder.budgets and builder.run.terminal_status is None:
+            builder.record_budgets()
+            builder.end_if_spent()
         if builder.run.terminal_status is not None:
             return None if kind is Tick else _refuse_ended(builder, command)
-        if builder.events:
-            _advance(builder)
     context = builder.run.context
     refusal = HANDLERS[kind](builder, command)
     if kind is Claim:
@@ -311,6 +326,7 @@ def _start(builder: DecisionBuilder, run: Run | None, command: Start) -> Refusal
             phase=definition.initial_phase if is_team else "",
             filed=command.filed,
             definition_digest=plan.digest,
+            budgets=builder.budgets,
         )
     )
     _advance(builder)

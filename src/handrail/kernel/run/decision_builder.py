@@ -33,6 +33,7 @@ from handrail.kernel.run.events import (
     nudge_event,
 )
 from handrail.kernel.run.evolve import evolve
+from handrail.kernel.run.shared_budgets import add_usage, budget_changes, waits_without_budget
 from handrail.kernel.run.state import (
     CLAIMED,
     ENGINE_KEYS,
@@ -49,6 +50,7 @@ from handrail.kernel.run.state import (
     stop_question,
     to_timedelta,
 )
+from handrail.kernel.stop.budgets import BudgetState
 from handrail.kernel.stop.early_warnings import (
     ON_HANDOFF,
     ON_RESULT,
@@ -61,6 +63,7 @@ from handrail.kernel.stop.rules import (
     FiredRule,
     Nudge,
     RuleContext,
+    judge_call,
     judge_handoff,
     judge_result,
     judge_step,
@@ -75,8 +78,16 @@ class DecisionBuilder:
     _nudges: tuple[Nudge, ...] = ()
     """Rules that are near, to be recorded if the run goes on."""
 
-    def __init__(self, plan: Plan, run: Run | None, now: datetime) -> None:
-        self.plan, self.now = plan, now
+    def __init__(
+        self,
+        plan: Plan,
+        run: Run | None,
+        now: datetime,
+        budgets: tuple[BudgetState, ...] = (),
+    ) -> None:
+        self.plan, self.now, self.budgets = plan, now, budgets
+        """`budgets`: what is known of those that the run's definition names."""
+        self._ledger_before = None if run is None else run.ledger
         self.run: Run = run  # pyright: ignore[reportAttributeAccessIssue] - none until Started
         self.events: list[RunEvent] = []
         self.fault = ""
@@ -135,6 +146,19 @@ class DecisionBuilder:
         )
         return self._judge_early(judge_step, ctx) if judge_step(ctx) else []
 
+    def record_budgets(self) -> None:
+        """Record what is known of the budgets that the definition names, where that decides."""
+        states = add_usage(self.budgets, self._ledger_before, self.run.ledger)
+        for event in budget_changes(self.run, states, self.now):
+            self.emit(event)
+
+    def end_if_spent(self) -> None:
+        """End a run that only waits for agents if one of its budgets is spent."""
+        run = self.run
+        if waits_without_budget(run):
+            ctx = RuleContext(run.ledger, run.limits, step=run.ledger.steps)
+            self.stop(judge_call(ctx), run.final_agent)
+
     def judge_result(
         self, agent: str, result: Result, step: int, waited: float | None = None
     ) -> list[FiredRule]:
@@ -174,6 +198,8 @@ class DecisionBuilder:
 
     def offer_dispatch(self, position: Position, role: str, lock: int | None = None) -> None:
         """Offer the next dispatch of the position; end the run if no step is left."""
+        if self.budgets:
+            self.record_budgets()
         fired = self.judge_step()
         if fired:
             self.stop(fired, self.run.final_agent)

@@ -247,6 +247,8 @@ class Warned(Event):
     """The step, where a guard has counted it."""
     subject: str = ""
     """The model whose price is not known, or the budget that is nearly spent."""
+    budgets: tuple[BudgetState, ...] = ()
+    """Budgets that became spent, or that a person made larger."""
     unguarded: bool = False
     """Whether a guard's own error left only the hard limits to judge the run from here on."""
 
@@ -291,6 +293,7 @@ GuardedEvent = Reported | HandedOff | Warned | Ended
 
 PRICE_UNKNOWN = "price_unknown"
 BUDGET_NEARLY_SPENT = "budget_80"
+BUDGETS_CHANGED = "budgets_changed"
 SPENDING_CODES = frozenset({PRICE_UNKNOWN, BUDGET_NEARLY_SPENT})
 """Codes of warnings that are given once in a stretch for each model, or each budget."""
 

@@ -577,6 +577,7 @@ def _count_transitions(run: Run, event: Moved) -> ledgers.Ledger:
 def _apply_warned(run: Run, event: Warned) -> Run:
     if event.nudge is None:
         ledger = ledgers.add_warning(run.ledger, warning_key(event))
+        ledger = ledgers.add_budgets(ledger, event.budgets)
         return replace(run, seq=run.seq + 1, ledger=ledger)
     return replace(
         run,

@@ -116,7 +116,7 @@ def _normalize_warned(event: Warned) -> Warned:
     """Keep the nudge, whose text follows from it, or what the guard warns of."""
     if event.nudge is not None:
         return nudge_event(event.at, event.nudge)
-    return replace(event, step_id="")
+    return replace(event, step_id="", budgets=())
 
 
 NORMALIZERS: dict[type[Any], Callable[[Any], GuardedEvent]] = {

@@ -74,7 +74,7 @@ def apply_guarded_events(
         elif isinstance(event, Warned) and event.nudge is not None:
             ledger = add_nudge(ledger, event.nudge.rule)
         elif isinstance(event, Warned):
-            ledger = add_warning(ledger, warning_key(event))
+            ledger = add_budgets(add_warning(ledger, warning_key(event)), event.budgets)
     return _add_pending(ledger, limits, handoffs, usages, steps)
 
 

@@ -7,24 +7,29 @@ A budget ends a run, it does not let it wait (K42), and ends it only earlier tha
 neither certificate nor measure know it. Periods are days and months of UTC.
 """
 
+import re
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Literal
 
+import msgspec
 from msgspec import Meta
 
-from handrail.kernel.decision import Value
+from handrail.kernel.decision import Value, prepare_types
+from handrail.kernel.definition.limits import SHARED_BUDGETS_MAX, SharedBudgetName
 from handrail.kernel.result import FIGURE_MAX
 
 BudgetPeriod = Literal["run", "day", "month"]
-BUDGETS_MAX = 20
-"""Budgets of one run."""
+BUDGETS_MAX = SHARED_BUDGETS_MAX
 WARN_AT_DEFAULT = 0.8
 """The share of a budget from which on a run warns that it is nearly spent."""
+_WRITTEN_BUDGET = re.compile(
+    r"(\S[^=]{0,199}?) *= *(\d{1,15}(?:\.\d{1,9})?) (cost|tokens) a (run|day|month)"
+)
 _Figure = Meta(ge=0, le=FIGURE_MAX)
 Cost = Annotated[int, _Figure] | Annotated[float, _Figure]
 Tokens = Annotated[int, _Figure]
-BudgetName = Annotated[str, Meta(min_length=1, max_length=200, pattern=r"^\S(.*\S)?$")]
+BudgetName = SharedBudgetName
 
 
 class BudgetState(Value):
@@ -67,6 +72,9 @@ class BudgetState(Value):
         return "tokens", self.tokens, self.tokens_max or 0
 
 
+prepare_types(BudgetState)
+
+
 def period_at(per: BudgetPeriod, at: datetime) -> tuple[str, datetime | None]:
     """Return the name of the period at that time, and when the next one begins."""
     moment = at.astimezone(UTC)
@@ -77,6 +85,24 @@ def period_at(per: BudgetPeriod, at: datetime) -> tuple[str, datetime | None]:
         return f"{day:%Y-%m-%d}", day + timedelta(days=1)
     first = day.replace(day=1)
     return f"{first:%Y-%m}", (first + timedelta(days=32)).replace(day=1)
+
+
+def parse_budget(text: str) -> BudgetState:
+    """Read a budget as settings write it. Raises ValueError."""
+    match = _WRITTEN_BUDGET.fullmatch(text.strip())
+    if match is None:
+        raise ValueError(
+            f"{text[:80]!r} is no budget; write NAME = 20 cost a day, or NAME = 1000 tokens a "
+            "month (or: a run)"
+        )
+    name, figure, unit, per = match.groups()
+    limit: dict[str, float] = (
+        {"cost_max": float(figure)} if unit == "cost" else {"tokens_max": int(float(figure))}
+    )
+    try:
+        return msgspec.convert({"name": name, "per": per, **limit}, BudgetState)
+    except msgspec.ValidationError as error:
+        raise ValueError(f"the budget {name[:80]!r} cannot be used: {error}") from None
 
 
 def update_budgets(

@@ -42,6 +42,7 @@ from handrail.store.rows import (
     StoreError,
     StreamRow,
     StreamWrite,
+    total_spending,
 )
 
 QUERIES = Queries("postgres")
@@ -58,7 +59,14 @@ COMMIT_STATEMENTS = (
     *("hold_executions", "single_step", "move_executions", "update_executions", "update_locks"),
     *("update_streams", "update_channels", "delete_dispatches", "put_dispatches"),
     *("insert_transitions", "put_approvals", "put_beads", "insert_messages", "delete_messages"),
-    *("insert_keys", "delete_members", "put_members", "insert_log", "known_entries"),
+    *(
+        "insert_keys",
+        "add_spendings",
+        "delete_members",
+        "put_members",
+        "insert_log",
+        "known_entries",
+    ),
     "insert_commit",
 )
 """Statements of a commit, prepared when its connection is made."""
@@ -249,7 +257,12 @@ def _is_single_step(write: StreamWrite) -> bool:
     """Return whether the write is the usual step: it closes one dispatch, opens one, no more."""
     is_one_each = len(write.closed_fences) == len(write.dispatches) == len(write.transitions) == 1
     has_more = (
-        write.bead or write.approvals or write.messages or write.consumed_message_ids or write.keys
+        write.bead
+        or write.approvals
+        or write.messages
+        or write.consumed_message_ids
+        or write.keys
+        or write.spending
     )
     return write.position_only and is_one_each and not has_more
 
@@ -360,7 +373,11 @@ def _row_steps(writes: Sequence[StreamWrite]) -> list[PipelineStep]:
     """Write all rows but the journal. Deletions go before insertions."""
     return [
         _array_step(statement, rows)
-        for statement, rows in (*_stream_rows(writes).items(), *_dependent_rows(writes))
+        for statement, rows in (
+            *_stream_rows(writes).items(),
+            *_dependent_rows(writes),
+            ("add_spendings", [astuple(row) for row in total_spending(writes)]),
+        )
         if rows
     ]
 

@@ -25,5 +25,8 @@ ON CONFLICT (name, period) DO UPDATE SET cost = budget_spending.cost + excluded.
   tokens = budget_spending.tokens + excluded.tokens, updated_at = excluded.updated_at
 RETURNING {SpendingRow};
 
+-- delete_spending_before: periods that are long over
+DELETE FROM budget_spending WHERE updated_at < :updated_at;
+
 -- spending: of a period
 SELECT {SpendingRow} FROM budget_spending WHERE name = :name AND period = :period;

@@ -20,6 +20,11 @@ INSERT INTO messages ({MessageRow}) {values MessageRow} ON CONFLICT (id) DO NOTH
 -- insert_keys: responses to requests, for retries
 INSERT INTO idempotency_keys ({IdempotencyKeyRow}) {values IdempotencyKeyRow};
 
+-- add_spendings: what runs have spent of budgets
+INSERT INTO budget_spending ({SpendingRow}) {values SpendingRow}
+ON CONFLICT (name, period) DO UPDATE SET cost = budget_spending.cost + excluded.cost,
+  tokens = budget_spending.tokens + excluded.tokens, updated_at = excluded.updated_at;
+
 -- put_members: new members, or new states
 INSERT INTO channel_members ({ChannelMemberRow}) {values ChannelMemberRow}
 ON CONFLICT (channel_id, agent_id) DO UPDATE SET state = excluded.state, busy = excluded.busy,

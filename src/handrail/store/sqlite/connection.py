@@ -31,7 +31,15 @@ from handrail.store.database import (
     Transaction,
 )
 from handrail.store.queries import Queries, Query
-from handrail.store.rows import EMPTY_HEAD, CommitRow, LoadedRun, RunRow, StreamWrite, commit_hash
+from handrail.store.rows import (
+    EMPTY_HEAD,
+    CommitRow,
+    LoadedRun,
+    RunRow,
+    StreamWrite,
+    commit_hash,
+    total_spending,
+)
 from handrail.store.sqlite.database import (
     DATABASE_ERRORS,
     IN_MEMORY_PATH,
@@ -349,4 +357,5 @@ def _dependent_rows(writes: Sequence[StreamWrite]) -> dict[str, Rows]:
         "put_dispatches": dispatches,
         "insert_transitions": transitions,
         **rows_by_statement,
+        "add_spendings": list(map(astuple, total_spending(writes))),
     }
