@@ -37,6 +37,7 @@ from handrail.kernel.definition.plan import Plan
 from handrail.kernel.run import commands as c
 from handrail.kernel.run.events import Asked, Ended, Reported, RunEvent, TimedOut
 from handrail.kernel.run.evolve import replay
+from handrail.kernel.stop.budgets import BudgetState
 from handrail.replay.replay_report import ReplayReport, Verdict, replay_report, summarize
 from handrail.replay.replayer import replay_recording
 from handrail.replay.rule_overrides import limits_with_overrides, read_overrides
@@ -105,6 +106,33 @@ def test_a_wait_that_escalates_before_the_running_time_is_over_is_replayed_so():
     assert d.of(Asked)
     replayed = replay_recording(d.events, lambda _id, _version: d.plan)
     assert (replayed.run, replayed.mismatch_seq) == (d.run, 0)
+
+
+@pytest.mark.requirement("S16", "K42")
+@pytest.mark.parametrize(
+    ("known", "used", "end"),
+    [
+        (12, 1, "done_success"),
+        (12, 8, "aborted_constraint"),
+        (20, 1, "aborted_constraint"),
+    ],
+)
+def test_a_run_that_shares_a_budget_is_replayed_with_what_was_known_of_it(
+    known: float, used: float, end: str
+):
+    def spent(cost: float) -> tuple[BudgetState, ...]:
+        return (BudgetState(name="support", per="day", cost=cost, cost_max=20),)
+
+    chained = chain(node("a"), node("b"), stop_rules={"budgets": ["support"]})
+    d = DrivenRun(chained, budgets=spent(12))
+    d.claim()
+    d.budgets = spent(known)
+    d.report("a", outcome=Outcome.SUCCESS, usage=Usage(cost=used))
+    if not d.run.has_ended:
+        d.succeed("b")
+    replayed = replay_recording(d.events, lambda _id, _version: d.plan)
+    assert (replayed.run, replayed.mismatch_seq) == (d.run, 0)
+    assert d.run.terminal_status == end
 
 
 def simulated(seeds: range) -> Counter[str]:

@@ -3,7 +3,7 @@
 from datetime import timedelta
 
 import pytest
-from tests.kernel.driven_run import ANA, OLA, DrivenRun, chain, node, red, team
+from tests.kernel.driven_run import ANA, OLA, DrivenRun, chain, green, node, red, team
 
 from handrail.kernel.result import Outcome
 from handrail.kernel.run import commands as c
@@ -61,6 +61,15 @@ def test_the_latest_attempts_of_a_node_that_was_visited_often_are_shown() -> Non
     (approval,) = approvals(run.events)
     assert len(approval.attempt_history) == ATTEMPTS_SHOWN_MAX
     assert approval.attempt_history[-1].visit == 101
+
+
+def test_a_check_that_passed_is_not_the_last_that_failed() -> None:
+    run = DrivenRun(chain(node("a", max_attempts=2)))
+    run.fail("a", evidence=red("pytest", "red"))
+    run.fail("a", evidence=green("ruff"))
+    (approval,) = approvals(run.events)
+    assert approval.failed_check is not None
+    assert approval.failed_check.command == "pytest"
 
 
 @pytest.mark.requirement("L6.4")

@@ -536,12 +536,18 @@ def test_the_profile_is_the_one_the_definition_names():
 
 
 def test_only_limits_that_are_on_are_in_force():
-    of = Limits(max_steps=None, max_cost=2.0, constraints=Constraints(paths=("*.env",)))
+    of = Limits(
+        max_steps=None,
+        max_cost=2.0,
+        constraints=Constraints(paths=("*.env",)),
+        budgets=("support", "team"),
+    )
     found = limits_in_force(of)
     assert "max_steps" not in found
     assert "max_tokens" not in found
     assert found["max_cost"] == 2
     assert found["constraints.paths"] == ["*.env"]
+    assert found["budgets"] == "support, team"
     assert "constraints.commands" not in found
 
 
