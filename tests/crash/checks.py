@@ -101,7 +101,7 @@ class Journal:
             self.streams[stream].append((seq, count, body, bytes(digest)))
             self.at[stream, seq] = bytes(digest)
         for stream, entries in self.streams.items():
-            if not stream.startswith("lock:"):
+            if ":" not in stream:  # neither a lock's nor a row's on record
                 entries.sort(key=lambda entry: entry[0])
                 self.runs[stream] = [event for entry in entries for event in json.loads(entry[2])]
 
@@ -125,6 +125,7 @@ def chain(rows: Rows, journal: Journal) -> Iterable[str]:
     subjects += [
         (f"lock:{n}", h, s) for n, h, s in rows("SELECT repository, head, seq FROM commit_locks")
     ]
+    subjects += rows("SELECT name, head, seq FROM streams")
     for name, head, seq in subjects:
         if heads.pop(name, None) != bytes(head) or journal.streams[name][-1][0] != seq:
             yield f"{name} stands elsewhere than its journal"
@@ -179,7 +180,7 @@ def acknowledged(acks: list[list[str]], journal: Journal, rows: Rows) -> Iterabl
 
 REPORTS = ("reported", "faulted")
 CLOSING = (*REPORTS, "lost", "timed_out")
-FIRST = "SELECT body FROM journal WHERE seq = count AND stream NOT LIKE 'lock:%'"
+FIRST = "SELECT body FROM journal WHERE seq = count AND stream NOT LIKE '%:%'"
 
 
 def once(events: list[dict[str, Any]]) -> Iterable[str]:

@@ -22,7 +22,6 @@ from handrail.kernel.result import Outcome, Result, Usage
 from handrail.kernel.stop.budgets import BudgetState
 from handrail.testing.clock import ManualClock
 
-pytestmark = pytest.mark.requirement("K42")
 pytest_plugins = ["tests.fixtures_postgres"]
 
 TWO_STEPS = chain(node("a"), node("b"), stop_rules={"budgets": ["support"]})

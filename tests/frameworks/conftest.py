@@ -30,6 +30,7 @@ NEEDS |= dict.fromkeys(
     ("langgraph", "langchain"),
 )
 NEEDS["test_openai_agents_surface.py"] = ("agents",)
+NEEDS["test_tracing.py"] = ("langgraph", "langchain")
 NEEDS |= dict.fromkeys(("test_crewai.py", "test_crewai_flows.py"), ("crewai",))
 NEEDS |= dict.fromkeys(
     ("test_agent_framework.py", "test_agent_framework_agents.py"), ("agent_framework",)

@@ -85,7 +85,6 @@ def test_a_dry_run_refuses_nothing_and_says_what_it_would_have_refused() -> None
     assert [(would.rung, would.rule) for would in guard.last.would_have] == [("stop", "budget")]
 
 
-@pytest.mark.requirement("K42")
 def test_what_another_run_has_spent_meanwhile_refuses_the_next_call() -> None:
     budget = Budget("b", per="day", tokens=30)
     guard, other = Guard(budgets=[budget]), Guard(budgets=[budget])

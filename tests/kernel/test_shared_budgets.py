@@ -19,8 +19,6 @@ from handrail.kernel.run.evolve import replay
 from handrail.kernel.run.measure import measure
 from handrail.kernel.stop.budgets import BudgetState, parse_budget
 
-pytestmark = pytest.mark.requirement("K42")
-
 RULES = {"budgets": ["support"]}
 CHAIN = chain(node("a"), node("b"), stop_rules=RULES)
 TEAM = team({"planner": ["coder"], "coder": ["planner"]}, terminator="coder", stop_rules=RULES)

@@ -108,7 +108,7 @@ def test_a_wait_that_escalates_before_the_running_time_is_over_is_replayed_so():
     assert (replayed.run, replayed.mismatch_seq) == (d.run, 0)
 
 
-@pytest.mark.requirement("S16", "K42")
+@pytest.mark.requirement("S16")
 @pytest.mark.parametrize(
     ("known", "used", "end"),
     [

@@ -6,7 +6,7 @@ import pytest
 
 from handrail.engine.commit.committer import GroupCommitter
 from handrail.testing.engine_simulation import GROUPS_PER_FILE_DATABASE, SEEDS_PER_ENGINE, run_group
-from handrail.testing.simulator import run_seed, run_seeds
+from handrail.testing.simulator import run_seed, run_seeds, summarize
 
 SEEDS = 2_000 if os.environ.get("HANDRAIL_LONG") else 150
 
@@ -16,7 +16,7 @@ SEEDS = 2_000 if os.environ.get("HANDRAIL_LONG") else 150
 def test_every_seed_has_the_same_history_through_the_engine_as_without():
     through = run_seeds(0, SEEDS, processes=2, through="engine")
     assert through.all_ended, through.table()
-    plain = run_seeds(0, SEEDS, processes=2)
+    plain = summarize([run_seed(seed, budget_per="run") for seed in range(SEEDS)], 0, 0.0)
     for figure in ("ended", "events", "stretches", "rules", "statuses", "shapes"):
         assert getattr(through, figure) == getattr(plain, figure), figure
 
@@ -24,7 +24,7 @@ def test_every_seed_has_the_same_history_through_the_engine_as_without():
 def test_each_seed_of_a_group_ends_as_it_does_alone():
     first = SEEDS_PER_ENGINE * GROUPS_PER_FILE_DATABASE  # a group with a file
     seeds = range(first, first + SEEDS_PER_ENGINE)
-    assert run_group(seeds) == [run_seed(seed) for seed in seeds]
+    assert run_group(seeds) == [run_seed(seed, budget_per="run") for seed in seeds]
 
 
 def test_an_engine_that_forgets_is_found_out(monkeypatch: pytest.MonkeyPatch):

@@ -31,7 +31,7 @@ from handrail.kernel.run.decide import RunDecision
 from handrail.kernel.run.events import RunEvent, is_measure_neutral, may_raise_measure
 from handrail.kernel.run.measure import measure
 from handrail.kernel.run.state import PositionPhase
-from handrail.kernel.stop.budgets import BudgetState
+from handrail.kernel.stop.budgets import BudgetPeriod, BudgetState
 from handrail.testing.invariants import InvariantChecker, InvariantViolationError, encode, expect
 from handrail.testing.seed_options import SeedOptions, describe_seed, draw_options
 from handrail.testing.world import ADMIN, APPROVERS, World
@@ -209,8 +209,11 @@ def history(seed: int, *, budgets: bool = True) -> list[RunEvent]:
     return simulation.checker.events
 
 
-def run_seed(seed: int, through: SimulationLayer = "kernel") -> SeedResult:
-    """Play one seed. Never raises: an error is reported in `failure`."""
+def run_seed(
+    seed: int, through: SimulationLayer = "kernel", *, budget_per: BudgetPeriod = "day"
+) -> SeedResult:
+    """Play one seed. Never raises: an error is reported in `failure`. Budgets are shared with other
+    runs for a day, or are each run's own; through the engine they are always its own."""
     if through == "engine":
         from handrail.testing.engine_simulation import run_group
 
@@ -220,6 +223,7 @@ def run_seed(seed: int, through: SimulationLayer = "kernel") -> SeedResult:
     failure: Exception | None = None
     try:
         simulation = Simulation(options)
+        simulation.checker.budget_per = budget_per
         simulation.play()
     except Exception as error:  # the kernel never raises; if it does, that is a finding
         failure = error

@@ -126,8 +126,8 @@ class Batch:
         """Runs that were loaded for this batch."""
         self.stale: set[str] = set()
         """Runs whose cached copy was out of date."""
-        self.book = BudgetBook()
-        """The budgets that the runs name."""
+        self.book: BudgetBook | None = None
+        """The budgets that the runs name, if they name any."""
         self.postponed: list[CommandJob] = []
         """Jobs that this batch had no time for; they are not among its `jobs` any more."""
 

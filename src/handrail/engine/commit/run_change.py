@@ -370,7 +370,7 @@ class RunChange:
         book: BudgetBook | None = None,
     ) -> None:
         self.stream, self.plan, self.before, self.bead = stream, plan, before, bead
-        self.book = book or BudgetBook()
+        self.book = book
         self.spending: tuple[SpendingRow, ...] = ()
         self.run: Run | None = before.run if before is not None else None
         self.events: tuple[RunEvent, ...] = ()
@@ -399,11 +399,12 @@ class RunChange:
         if not names:
             decision, self.run = decide_and_apply(self.plan, self.run, command, now)
         else:
-            before, budgets = self.run, self.book.known(names)
+            book = self.book = self.book or BudgetBook()
+            before, budgets = self.run, book.known(names)
             decision, self.run = decide_and_apply(self.plan, before, command, now, budgets)
             if self.run is not None:
                 ledger_before = None if before is None else before.ledger
-                self.spending += self.book.spend(names, ledger_before, self.run.ledger, now)
+                self.spending += book.spend(names, ledger_before, self.run.ledger, now)
         self.events += decision.events
         self.effects += decision.effects
         self.fault = decision.fault
