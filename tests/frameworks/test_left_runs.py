@@ -49,10 +49,10 @@ async def leave(team: Any, first: Echo, way: str) -> None:
         return
     run = asyncio.create_task(team.run(task="go", cancellation_token=token))
     await first.is_asked.wait()
-    for _ in range(20):  # until the run has read what there is, and waits
-        await asyncio.sleep(0)
+    for _ in range(20):
+        await asyncio.sleep(0)  # lets the run read what there is, until it waits
     token.cancel() if way == "token" else run.cancel()
-    await asyncio.sleep(0)
+    await asyncio.sleep(0)  # lets the run hear of it before the first agent answers
     first.gate.set()
     with pytest.raises(asyncio.CancelledError):
         await run

@@ -64,7 +64,7 @@ def test_a_tool_is_not_called_more_often_than_its_limit_though_its_calls_are_at_
     @plain.tool
     async def pay(amount: int) -> str:
         calls.append(amount)
-        await asyncio.sleep(0)
+        await asyncio.sleep(0)  # lets the other calls begin
         return f"paid {amount}"
 
     async def work() -> None:

@@ -25,7 +25,7 @@ else:
 
         def Option(  # noqa: N802 - as Typer's
             *flags: str,
-            help: str,  # noqa: A002
+            help: str,  # noqa: A002 - as Typer's
             metavar: str | None = None,
             **_of_typer: float,
         ) -> DeclaredParameter:

@@ -59,8 +59,8 @@ def summary_lines(report: "RunReport", bound: "Bound") -> Iterator[str]:
     yield f"{used} {moves[0]}{stretches}, {format_duration(report.duration)}"
     yield from list(stop_lines(stop))[1:]  # the first is the rule
     warnings = format_count(len(report.warnings), "warning") if report.warnings else ""
-    if warnings or format_ladder(totals):
-        yield ", ".join(filter(None, (warnings, format_ladder(totals))))
+    if counts := [count for count in (warnings, format_ladder(totals)) if count]:
+        yield ", ".join(counts)
 
 
 Style = Literal["move", "said", "doubt", "person", "good", "bad"]

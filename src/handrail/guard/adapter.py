@@ -17,11 +17,11 @@ from contextvars import ContextVar
 from threading import RLock
 from typing import Any, NoReturn
 
-from handrail.guard.boundary import HookBoundary
+from handrail.guard.boundary import NO_USAGE, HookBoundary
 from handrail.guard.call_limits import NOT_MADE
 from handrail.guard.errors import stop_error
 from handrail.guard.prices import ModelCall, add_usages
-from handrail.guard.run import NO_USAGE, Guard, GuardedRun
+from handrail.guard.run import Guard, GuardedRun
 from handrail.guard.sanitising import describe_text
 from handrail.guard.tool_calls import ToolCall, to_text
 from handrail.kernel.definition.limits import ProfileName

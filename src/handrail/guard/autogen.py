@@ -251,8 +251,9 @@ def _hook_model_stream(original: Any, client: Any) -> Any:
         if _is_refused():
             yield _refused_answer()
             return
-        async for piece in original(*args, **options):
-            yield _see_answer(client, piece)
+        async with aclosing(original(*args, **options)) as pieces:
+            async for piece in pieces:
+                yield _see_answer(client, piece)
 
     return create_stream
 
@@ -271,8 +272,9 @@ def _hook_tool_stream(original: Any, _: Any) -> Any:
         if _is_refused(name):
             yield _refused_result(name)
             return
-        async for piece in original(name, *args, **options):
-            yield piece
+        async with aclosing(original(name, *args, **options)) as pieces:
+            async for piece in pieces:
+                yield piece
 
     return call_tool_stream
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from handrail.guard.boundary import NO_USAGE
 from handrail.guard.prices import add_usages
 from handrail.guard.sanitising import safe_name
 from handrail.guard.tool_calls import ToolCall
@@ -31,7 +32,6 @@ from handrail.kernel.stop.tool_counts import ToolCount, is_call_of
 if TYPE_CHECKING:
     from handrail.guard.run import GuardedRun
 
-NO_USAGE = Usage()
 NOT_MADE = "not called: its limit is reached"
 
 

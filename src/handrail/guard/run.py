@@ -22,7 +22,7 @@ import msgspec
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from handrail.guard.boundary import GuardErrors, OnError
+from handrail.guard.boundary import NO_USAGE, GuardErrors, OnError
 from handrail.guard.budgets import (
     Budget,
     GuardBudgets,
@@ -131,7 +131,6 @@ Clock = Callable[[], datetime]
 _utc_now = functools.partial(datetime.now, UTC)
 
 V = TypeVar("V", Evidence, Usage)
-NO_USAGE = Usage()
 
 
 def _convert(value: V | Mapping[str, Any], cls: type[V]) -> V:
@@ -285,7 +284,7 @@ class Guard:
             from handrail.guard.server_recorder import open_client  # only where there is a server
 
             return ServerSpending(lambda: open_client(self.record, self.token))
-        from handrail.engine.services.budgets import open_spending_record  # only with a database
+        from handrail.engine.spending import open_spending_record  # only with a database
 
         record = open_spending_record(self.record)
         for budget in self.budgets.budgets:

@@ -38,7 +38,7 @@ from handrail.engine.environment import Clock, StoreAccess
 from handrail.engine.errors import EngineBusyError
 from handrail.engine.log_events import log_event
 from handrail.engine.notifier import ChangeNotifier, CommitCompleted
-from handrail.engine.services.budgets import SpendingRecord
+from handrail.engine.spending import SpendingRecord
 from handrail.kernel import lock as locks
 from handrail.kernel.run import commands as c
 from handrail.store.rows import (
